@@ -1,0 +1,38 @@
+# Everything works on a fresh clone with Python 3.11 or later and pip: the first target to need .venv makes it.
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+DEMO_ARGS ?= --quick
+TEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+
+setup: $(STAMP) ## make .venv and install flashstate, vLLM for CPU and the developer tools into it
+
+$(STAMP): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh $(VENV)
+	@touch $@
+
+demo: $(STAMP) ## stock vLLM against flashstate, side by side (DEMO_ARGS="--quick")
+	@$(BIN)/flashstate demo $(DEMO_ARGS)
+
+test: $(STAMP) ## all tests, real engines included (TEST_ARGS="-m 'not engine'" leaves them out)
+	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+lint: $(STAMP) ## ruff, mypy --strict, import directions
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean: ## remove caches and .venv
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

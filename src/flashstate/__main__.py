@@ -1,0 +1,5 @@
+"""`python -m flashstate`."""
+
+from flashstate.cli import main
+
+main()

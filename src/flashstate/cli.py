@@ -1,0 +1,61 @@
+"""The `flashstate` command."""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn
+
+import typer
+
+from flashstate import __version__
+
+app = typer.Typer(
+    name="flashstate",
+    help="Prefix caching that works for hybrid-attention models, on an unmodified vLLM.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """End with one line on stderr."""
+    typer.secho(f"flashstate: {message.removeprefix('flashstate ')}", fg="red", err=True)
+    raise SystemExit(code)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(f"flashstate {__version__}")
+        raise typer.Exit
+
+
+@app.command(context_settings=PASS_THROUGH)
+def serve(context: typer.Context) -> None:
+    """Serve a model like `vllm serve`, resuming hybrid states at exact positions."""
+    try:
+        from flashstate.plugin.seams import SeamError
+        from flashstate.plugin.serve import options_parser
+        from flashstate.plugin.serve import serve as run
+        from flashstate.plugin.settings import SettingsError
+        from flashstate.plugin.support import UnsupportedError
+    except ImportError as error:
+        fail(f"vLLM is not installed ({error}): pip install 'flashstate[cpu]' or 'flashstate[cuda]'")
+    if not context.args or context.args[0] in ("-h", "--help"):
+        typer.echo(options_parser().format_help())
+        raise typer.Exit(0 if context.args else 2)
+    try:
+        run(context.args)
+    except (SettingsError, UnsupportedError, SeamError) as error:
+        fail(str(error), 2)
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

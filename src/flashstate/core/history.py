@@ -1,0 +1,106 @@
+"""What once existed: computed prefixes and checkpoint positions, kept after their blocks are gone. Bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from flashstate.core.path import TokenPath
+from flashstate.core.tree import Node, PrefixTree
+
+
+@dataclass(slots=True)
+class Past:
+    """What is remembered of one position: whether a checkpoint was taken, and the latest request end below."""
+
+    checkpointed: bool
+    latest_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Precedent:
+    """What is known of a new request's prefix, in tokens."""
+
+    computed: int
+    """r*: the end of the longest prefix any earlier request computed."""
+    checkpoints: tuple[int, ...]
+    """Positions up to r* where a checkpoint was ever taken, ascending."""
+    latest_end: int | None
+    """Where the latest request through r* ended; None if r* is 0."""
+
+
+class History(PrefixTree[Past]):
+    """A prefix tree without blocks. Forgets the ends used longest ago beyond `max_tokens` tokens."""
+
+    def __init__(self, block_tokens: int, max_tokens: int) -> None:
+        super().__init__(block_tokens)
+        assert max_tokens > 0, max_tokens
+        self.max_tokens = max_tokens
+        self._ends: OrderedDict[Node[Past], None] = OrderedDict()
+
+    def is_needed(self, node: Node[Past]) -> bool:
+        return node in self._ends or (node.mark is not None and node.mark.checkpointed)
+
+    def is_filed(self, node: Node[Past]) -> bool:
+        return node.mark is not None and node.mark.checkpointed
+
+    def retained_by_parent(self, node: Node[Past]) -> int:
+        return 0
+
+    def on_split(self, upper: Node[Past], lower: Node[Past]) -> None:
+        assert lower.mark is not None
+        upper.mark = Past(checkpointed=False, latest_end=lower.mark.latest_end)
+
+    def on_insert(self, node: Node[Past]) -> None:
+        node.mark = Past(checkpointed=False, latest_end=node.position)
+
+    def checkpoint_taken(self, path: TokenPath, position: int) -> None:
+        """Remember that a checkpoint was taken after `position` tokens of `path`."""
+        node = self._end(path, position)
+        assert node.mark is not None
+        node.mark.checkpointed = True
+        self._forget()
+
+    def computed(self, path: TokenPath, position: int) -> None:
+        """Remember that a request computed `position` tokens of `path` and ended there."""
+        node = self._end(path, position)
+        for link in (node, *node.ancestors()):
+            assert link.mark is not None
+            link.mark.latest_end = position
+        self._forget()
+
+    def precedent(self, path: TokenPath, limit: int) -> Precedent:
+        """What earlier requests left for `path`, up to `limit` tokens. Does not mutate."""
+        match = self.find(path, limit)
+        below = match.into or match.node
+        known = below.mark is not None and match.length > 0
+        return Precedent(
+            match.length,
+            tuple(node.position for node in match.marked),
+            below.mark.latest_end if known and below.mark is not None else None,
+        )
+
+    def _end(self, path: TokenPath, position: int) -> Node[Past]:
+        node = self.insert(path, position, ()).node
+        self._ends[node] = None
+        self._ends.move_to_end(node)
+        return node
+
+    def _forget(self) -> None:
+        while self.tokens > self.max_tokens and len(self._ends) > 1:
+            node, _ = self._ends.popitem(last=False)
+            assert node.mark is not None
+            if not node.children:
+                node.mark.checkpointed = False
+            self.discard(node)
+            self._keep_as_end(node)
+
+    def _keep_as_end(self, dropped: Node[Past]) -> None:
+        """A checkpoint that lost its last deeper end is an end again, and next to be forgotten."""
+        for node in dropped.ancestors():
+            if node.children:
+                return
+            if self.is_needed(node):
+                self._ends[node] = None
+                self._ends.move_to_end(node, last=False)
+                return

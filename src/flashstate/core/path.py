@@ -1,0 +1,128 @@
+"""The token prefixes that states are filed under: what a request presents, and what the tree keeps of it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Sequence
+from typing import Protocol
+
+
+class TokenPath(Protocol):
+    """Tokens of one request, as a host presents them. Equal tokens in unequal namespaces never match."""
+
+    @property
+    def namespace(self) -> Hashable:
+        """What must be equal before tokens are compared: cache salt, LoRA adapter."""
+
+    def __len__(self) -> int:
+        """Known tokens."""
+
+    def token(self, position: int) -> int:
+        """The token at `position`."""
+
+    def tokens(self, start: int, stop: int) -> array[int]:
+        """Tokens [start, stop) as a signed 64-bit array."""
+
+    def key(self, blocks: int) -> Hashable:
+        """Identity of the whole prefix of `blocks` full blocks (a chained hash will do), blocks >= 1."""
+
+
+class Tokens:
+    """A `TokenPath` over a plain sequence of token ids, for hosts that have no hashes of their own."""
+
+    __slots__ = ("_ids", "_keys", "block_tokens", "namespace")
+
+    def __init__(self, ids: Sequence[int], block_tokens: int, namespace: Hashable = None) -> None:
+        self._ids = ids if isinstance(ids, array) else array("q", ids)
+        self._keys: list[int] = []
+        self.block_tokens = block_tokens
+        self.namespace = namespace
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def token(self, position: int) -> int:
+        return self._ids[position]
+
+    def tokens(self, start: int, stop: int) -> array[int]:
+        return self._ids[start:stop]
+
+    def key(self, blocks: int) -> int:
+        while len(self._keys) < blocks:
+            start = len(self._keys) * self.block_tokens
+            block = self._ids[start : start + self.block_tokens].tobytes()
+            self._keys.append(hash((self._keys[-1] if self._keys else None, block)))
+        return self._keys[blocks - 1]
+
+
+class Piece:
+    """Tokens [start, stop) of a filed prefix, with the keys of the block boundaries inside. Immutable."""
+
+    __slots__ = ("block_tokens", "ids", "keys", "start")
+
+    def __init__(self, start: int, ids: array[int], keys: list[Hashable], block_tokens: int) -> None:
+        self.start = start
+        self.ids = ids
+        self.keys = keys
+        self.block_tokens = block_tokens
+
+    @classmethod
+    def of(cls, path: TokenPath, start: int, stop: int, block_tokens: int) -> Piece:
+        boundaries = range(start // block_tokens + 1, stop // block_tokens + 1)
+        return cls(start, path.tokens(start, stop), [path.key(b) for b in boundaries], block_tokens)
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.ids)
+
+    def split(self, position: int) -> tuple[Piece, Piece]:
+        cut = position - self.start
+        boundaries = position // self.block_tokens - self.start // self.block_tokens
+        return (
+            Piece(self.start, self.ids[:cut], self.keys[:boundaries], self.block_tokens),
+            Piece(position, self.ids[cut:], self.keys[boundaries:], self.block_tokens),
+        )
+
+    def join(self, after: Piece) -> Piece:
+        assert self.stop == after.start, (self.stop, after.start)
+        return Piece(self.start, self.ids + after.ids, self.keys + after.keys, self.block_tokens)
+
+    def match(self, path: TokenPath, limit: int) -> int:
+        """Position up to which `path` equals this piece, given that it does up to `start`; at most `limit`.
+
+        Whole blocks compare by key (O(log blocks)), tokens one by one only inside the last block.
+        """
+        stop = min(self.stop, limit)
+        first = self.start // self.block_tokens
+        full = stop // self.block_tokens - first
+        shared = self._shared_boundaries(path, first, full)
+        begin = (first + shared) * self.block_tokens if shared else self.start
+        end = stop if shared == full else (first + shared + 1) * self.block_tokens
+        mine, theirs = self.ids[begin - self.start : end - self.start], path.tokens(begin, end)
+        if mine != theirs:
+            return begin + _common_length(mine, theirs)
+        # Equal tokens under unequal keys: they differ in something the tokens do not show. No match.
+        return end if shared == full else begin
+
+    def _shared_boundaries(self, path: TokenPath, first: int, full: int) -> int:
+        if full == 0 or self.keys[full - 1] == path.key(first + full):
+            return full
+        low, high = 0, full - 1  # keys[:low] are equal, keys[high] is not
+        while low < high:
+            middle = (low + high) // 2
+            if self.keys[middle] == path.key(first + middle + 1):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _common_length(a: array[int], b: array[int]) -> int:
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,75 @@
+"""The contract of an eviction policy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from flashstate.core.cost import PrefillCostModel
+from flashstate.core.state import RecoveryUnit
+
+Rank = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """What the policies can be told."""
+
+    cost: PrefillCostModel = field(default_factory=PrefillCostModel)
+    leaf_idle_s: float | None = 60.0
+    """Seconds without use after which leaf-last counts a leaf as inner; None: never."""
+    keep_superseded_turns: int = 2
+    """Turns for which a superseded state still counts as a leaf (FlashState, appendix E)."""
+
+    def __post_init__(self) -> None:
+        if self.leaf_idle_s is not None and self.leaf_idle_s < 0:
+            raise ValueError(f"leaf idle seconds {self.leaf_idle_s}: must be >= 0")
+        if self.keep_superseded_turns < 0:
+            raise ValueError(f"superseded turns {self.keep_superseded_turns}: must be >= 0")
+
+
+class Policy(ABC):
+    """Ranks units for eviction, lowest first.
+
+    `rank` is a pure function of the unit, the time and what the policy has stamped or learnt. It must not fall
+    when the unit's restore cost rises, its size shrinks, or a state below it goes: such changes are looked at
+    only when the unit comes up. Any other change is pushed by the cache at once.
+    """
+
+    name: ClassVar[str]
+    registry: ClassVar[dict[str, type[Policy]]] = {}
+    follows_path: ClassVar[bool] = False
+    """Whether ranks depend on `path_end` or `turns_above`, so that a capture re-ranks every state above it."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self.settings = settings
+        self.watermark = 0.0
+        """The highest priority evicted so far, for policies that have one."""
+
+    def __init_subclass__(cls) -> None:
+        if "name" in cls.__dict__:
+            Policy.registry[cls.name] = cls
+
+    @abstractmethod
+    def rank(self, unit: RecoveryUnit, now: float) -> Rank:
+        """What `unit` is worth keeping for. Does not mutate."""
+
+    def use(self, unit: RecoveryUnit) -> None:
+        """`unit` was cached, resumed from, or let go by the last live request holding it."""
+        unit.stamp = self.watermark
+
+    def evicted(self, unit: RecoveryUnit, rank: Rank) -> None:
+        """`unit` was evicted at `rank` (called before the tree changes)."""
+
+    def deadline(self, unit: RecoveryUnit, now: float) -> float | None:
+        """When the rank of `unit` will change with no event, in seconds; None: it will not."""
+        return None
+
+    def learn(self, rollback_tokens: int, population: int) -> bool:
+        """A request came whose prefix left its path `rollback_tokens` before the path's last request end.
+
+        `population` is how many units are cached. True when the ranks of all of them have changed: at most
+        once in about `population` calls, since every unit is then ranked afresh.
+        """
+        return False

@@ -1,0 +1,102 @@
+"""The order in which units are evicted: a heap with lazy corrections, so that nothing scans."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from flashstate.core.policies.base import Policy, Rank
+from flashstate.core.state import RecoveryUnit
+
+_Entry = tuple[Rank, int, int, RecoveryUnit]
+
+
+class EvictionQueue:
+    """Ranks units by a policy; lowest goes first, older first among equals.
+
+    Ranks that may have fallen must be pushed again at once (`push`); ranks that may have risen are found out
+    when they come up. Held units are passed over, parked ones go only when nothing else is left.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._heap: list[_Entry] = []
+        self._timers: list[tuple[float, int, int, RecoveryUnit]] = []
+        self._members: set[RecoveryUnit] = set()
+        self._parked: set[RecoveryUnit] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, unit: RecoveryUnit) -> bool:
+        return unit in self._members
+
+    def add(self, unit: RecoveryUnit) -> None:
+        """Take a new unit in. It is not ranked before the first `push`."""
+        self._members.add(unit)
+
+    def remove(self, unit: RecoveryUnit) -> None:
+        """Forget a unit. Its heap entries go stale."""
+        self._members.discard(unit)
+        self._parked.discard(unit)
+
+    def push(self, unit: RecoveryUnit, now: float) -> None:
+        """Re-rank `unit` now; its older entries go stale. O(log units) amortised."""
+        if unit.is_held or unit not in self._members:
+            return
+        unit.version += 1
+        if unit.parked:
+            self._parked.add(unit)
+            return
+        self._parked.discard(unit)
+        heapq.heappush(self._heap, (self.policy.rank(unit, now), unit.serial, unit.version, unit))
+        deadline = self.policy.deadline(unit, now)
+        if deadline is not None:
+            heapq.heappush(self._timers, (deadline, unit.serial, unit.version, unit))
+        if len(self._heap) + len(self._timers) > 64 + 6 * len(self._members):
+            self._drop_stale()
+
+    def rebuild(self, units: Iterable[RecoveryUnit], now: float) -> None:
+        """Rank every unit afresh, after a change of the policy's that moved them all."""
+        self._heap.clear()
+        self._timers.clear()
+        for unit in units:
+            self.push(unit, now)
+
+    def peek(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
+        """The next victim, or None when every unit is held. Settles lazy corrections."""
+        self._ring_timers(now)
+        while self._heap:
+            rank, _, version, unit = self._heap[0]
+            if version != unit.version or unit.is_held or unit.parked or unit not in self._members:
+                heapq.heappop(self._heap)
+                continue
+            current = self.policy.rank(unit, now)
+            if current <= rank:
+                return unit, current
+            heapq.heapreplace(self._heap, (current, unit.serial, version, unit))
+        waiting = [unit for unit in self._parked if unit.parked and not unit.is_held]
+        if not waiting:
+            return None
+        victim = min(waiting, key=lambda unit: (self.policy.rank(unit, now), unit.serial))
+        return victim, self.policy.rank(victim, now)
+
+    def queued_rank(self, unit: RecoveryUnit) -> Rank | None:
+        """The rank `unit` is queued under; None if it is not. Scans: for checks only."""
+        return next(
+            (rank for rank, _, version, queued in self._heap if queued is unit and version == unit.version),
+            None,
+        )
+
+    def _ring_timers(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            _, _, version, unit = heapq.heappop(self._timers)
+            if version == unit.version:
+                self.push(unit, now)
+
+    def _drop_stale(self) -> None:
+        members = self._members
+        self._heap = [e for e in self._heap if e[2] == e[3].version and e[3] in members]
+        self._timers = [e for e in self._timers if e[2] == e[3].version and e[3] in members]
+        heapq.heapify(self._heap)
+        heapq.heapify(self._timers)

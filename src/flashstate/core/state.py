@@ -1,0 +1,132 @@
+"""Hybrid states: what a prefix can be resumed from, and what keeping one costs and saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flashstate.core.tree import KVBlock, Node, PrefixTree
+
+REQUEST_END, PROMPT_BOUNDARY, PROMPT_END, JUNCTION = (
+    "request_end",
+    "prompt_boundary",
+    "prompt_end",
+    "junction",
+)
+CHECKPOINT_KINDS = (REQUEST_END, PROMPT_BOUNDARY, PROMPT_END, JUNCTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Every recurrent layer's state after exactly `position` tokens, in the physical blocks named."""
+
+    position: int
+    blocks: tuple[int, ...]
+    kind: str
+    """One of CHECKPOINT_KINDS: where in a request it was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class HybridState:
+    """A resumable position: its checkpoint and the attention KV of every token before it."""
+
+    checkpoint: Checkpoint
+    kv: tuple[KVBlock, ...]
+    unit: RecoveryUnit
+
+    @property
+    def position(self) -> int:
+        return self.checkpoint.position
+
+
+class RecoveryUnit:
+    """A cached hybrid state as the thing to keep or evict. Its figures follow the tree as neighbours come and go."""
+
+    __slots__ = (
+        "checkpoint",
+        "last_use_s",
+        "node",
+        "parked",
+        "path_end",
+        "serial",
+        "stamp",
+        "tree",
+        "turns_above",
+        "use_serial",
+        "version",
+    )
+
+    def __init__(self, tree: UnitTree, node: Node[RecoveryUnit], checkpoint: Checkpoint, serial: int) -> None:
+        self.tree = tree
+        self.node = node
+        self.checkpoint = checkpoint
+        self.serial = serial
+        self.stamp = 0.0
+        """The policy's watermark at the last use, in seconds a block."""
+        self.last_use_s = 0.0
+        self.use_serial = 0
+        self.path_end = checkpoint.position
+        """Where the latest request on this path ended, in tokens."""
+        self.turns_above = 0
+        """Captures made deeper on this path since."""
+        self.parked = 0
+        """Waiting requests about to resume here."""
+        self.version = 0
+
+    @property
+    def position(self) -> int:
+        return self.checkpoint.position
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a running request resumed from here and still runs."""
+        return self.node.live > 0
+
+    @property
+    def fallback(self) -> int:
+        """The nearest earlier position that would still be resumable without this state."""
+        return next((node.position for node in self.node.ancestors() if node.mark is not None), 0)
+
+    @property
+    def size_blocks(self) -> int:
+        """Blocks freed by evicting this state: its checkpoint, and KV nothing else intact or live needs."""
+        if self.node.children:
+            return len(self.checkpoint.blocks)
+        kv = len(self.node.blocks) - self.tree.retained_by_parent(self.node)
+        return len(self.checkpoint.blocks) + kv * self.tree.kv_width
+
+    def states_below(self) -> Iterator[RecoveryUnit]:
+        """The nearest deeper cached states, one for each branch."""
+        pending = list(self.node.children.values())
+        while pending:
+            node = pending.pop()
+            if node.mark is not None:
+                yield node.mark
+            else:
+                pending += node.children.values()
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether two or more cached states sit right below."""
+        below = self.states_below()
+        return next(below, None) is not None and next(below, None) is not None
+
+    @property
+    def next_below(self) -> RecoveryUnit | None:
+        """The nearest deeper cached state (any one of them at a branch point)."""
+        return next(self.states_below(), None)
+
+    @property
+    def tier(self) -> str:
+        """leaf, inner (superseded by exactly one deeper state) or branch."""
+        if self.next_below is None:
+            return "leaf"
+        return "branch" if self.is_branch else "inner"
+
+
+class UnitTree(PrefixTree[RecoveryUnit]):
+    """The tree of cached states. `kv_width` is the physical blocks a position block takes (attention groups)."""
+
+    def __init__(self, block_tokens: int, kv_width: int) -> None:
+        super().__init__(block_tokens)
+        self.kv_width = kv_width

@@ -1,0 +1,224 @@
+"""A radix tree over token prefixes that shares KV blocks between the states filed in it.
+
+Nodes sit at exact token positions. Each node owns the KV blocks of its segment (parent, node]: block indices
+[parent // B, node // B), and, where it is a marked leaf ending inside a block, that terminal block too. Under a
+deeper node the terminal block is not held: the deeper node's first block starts with the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from flashstate.core.path import Piece, TokenPath
+
+M = TypeVar("M")
+
+KVBlock = tuple[int, ...]
+"""One position block: a physical block for each attention group."""
+
+
+class Node(Generic[M]):
+    """A position on a filed prefix. `mark` is what the tree's owner files there; `live` counts running requests."""
+
+    __slots__ = ("blocks", "children", "live", "mark", "parent", "piece")
+
+    def __init__(self, parent: Node[M] | None, piece: Piece, blocks: list[KVBlock]) -> None:
+        self.parent = parent
+        self.piece = piece
+        self.blocks = blocks
+        self.children: dict[int, Node[M]] = {}
+        self.mark: M | None = None
+        self.live = 0
+
+    @property
+    def position(self) -> int:
+        """Tokens from the start of the prefix to this node."""
+        return self.piece.stop
+
+    def ancestors(self) -> Iterator[Node[M]]:
+        """Nodes above this one, nearest first, without the root."""
+        node = self.parent
+        while node is not None and node.parent is not None:
+            yield node
+            node = node.parent
+
+
+class Root(Node[M]):
+    """Position 0 of one namespace."""
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, path: TokenPath, block_tokens: int) -> None:
+        super().__init__(None, Piece(0, path.tokens(0, 0), [], block_tokens), [])
+        self.namespace = path.namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[M]):
+    """How far a path is known: `length` tokens, past `node` by part of `into`; `marked` on the way, deepest last."""
+
+    node: Node[M]
+    length: int
+    into: Node[M] | None
+    marked: tuple[Node[M], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[M]):
+    """Where a prefix was filed, with the KV blocks the tree took over for it and those it no longer needs."""
+
+    node: Node[M]
+    taken: list[KVBlock]
+    freed: list[KVBlock]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(Generic[M]):
+    """KV blocks freed by taking a node out, and the node whose segment grew by it."""
+
+    freed: list[KVBlock]
+    grown: Node[M] | None
+
+
+class PrefixTree(Generic[M]):
+    """See the module. Not thread-safe; every call is O(depth of the path)."""
+
+    def __init__(self, block_tokens: int) -> None:
+        assert block_tokens > 0, block_tokens
+        self.block_tokens = block_tokens
+        self.roots: dict[Hashable, Root[M]] = {}
+        self.tokens = 0
+        """Tokens held in all pieces."""
+
+    def is_needed(self, node: Node[M]) -> bool:
+        """Whether `node` must stay a node even when nothing branches there."""
+        return node.mark is not None or node.live > 0
+
+    def is_filed(self, node: Node[M]) -> bool:
+        """Whether `node` carries something a lookup should report."""
+        return node.mark is not None
+
+    def find(self, path: TokenPath, limit: int) -> Match[M]:
+        """The longest filed prefix of `path`, at most `limit` tokens. Does not mutate."""
+        node: Node[M] | None = self.roots.get(path.namespace)
+        if node is None:
+            return Match(Root(path, self.block_tokens), 0, None, ())
+        marked: list[Node[M]] = []
+        while True:
+            position = node.position
+            child = node.children.get(path.token(position)) if position < limit else None
+            if child is None:
+                return Match(node, position, None, tuple(marked))
+            length = child.piece.match(path, limit)
+            if length < child.position:
+                return Match(node, length, child if length > position else None, tuple(marked))
+            node = child
+            if self.is_filed(node):
+                marked.append(node)
+
+    def insert(self, path: TokenPath, position: int, blocks: Sequence[KVBlock]) -> Placed[M]:
+        """Make a node at `position` of `path`. `blocks` are the whole prefix's; those already held are not taken."""
+        assert 0 < position <= len(path), (position, len(path))
+        match = self.find(path, position)
+        parent = match.node
+        if match.into is not None:
+            parent = self.split(match.into, match.length)
+        elif isinstance(parent, Root):
+            self.roots[parent.namespace] = parent
+        if parent.position == position:
+            return Placed(parent, [], [])
+        freed: list[KVBlock] = []
+        if self.has_terminal(parent):
+            freed.append(parent.blocks.pop())
+        first = parent.position // self.block_tokens
+        taken = list(blocks[first : -(-position // self.block_tokens)])
+        piece = Piece.of(path, parent.position, position, self.block_tokens)
+        node = Node(parent, piece, taken)
+        parent.children[piece.ids[0]] = node
+        self.tokens += len(piece.ids)
+        self.on_insert(node)
+        return Placed(node, list(taken), freed)
+
+    def on_insert(self, node: Node[M]) -> None:
+        """Called for each new leaf. For subclasses."""
+
+    def on_split(self, upper: Node[M], lower: Node[M]) -> None:
+        """Called after a segment was cut in two. For subclasses."""
+
+    def split(self, node: Node[M], position: int) -> Node[M]:
+        """Put a node at `position` inside `node`'s segment; the block around `position` stays below."""
+        parent = node.parent
+        assert parent is not None and parent.position < position < node.position, (position, node.position)
+        above, below = node.piece.split(position)
+        cut = position // self.block_tokens - above.start // self.block_tokens
+        upper: Node[M] = Node(parent, above, node.blocks[:cut])
+        parent.children[above.ids[0]] = upper
+        node.parent, node.piece, node.blocks = upper, below, node.blocks[cut:]
+        upper.children[below.ids[0]] = node
+        self.on_split(upper, node)
+        return upper
+
+    def has_terminal(self, node: Node[M]) -> bool:
+        """Whether `node` holds the partly filled block it ends in."""
+        held = len(node.blocks)
+        return held > node.position // self.block_tokens - node.piece.start // self.block_tokens
+
+    def discard(self, node: Node[M]) -> Removed[M]:
+        """Take `node` out if nothing needs it, and what that leaves useless above. Mutates."""
+        freed: list[KVBlock] = []
+        while node.parent is not None and not self.is_needed(node) and len(node.children) < 2:
+            if node.children:
+                return Removed(freed, self._merge(node))
+            parent = node.parent
+            freed += self._drop_leaf(node)
+            node = parent
+        if isinstance(node, Root) and not node.children:
+            del self.roots[node.namespace]
+        return Removed(freed, None)
+
+    def retained_by_parent(self, node: Node[M]) -> int:
+        """How many of a leaf's blocks its parent takes over when the leaf goes: its terminal block, or none."""
+        parent = node.parent
+        assert parent is not None
+        ends_inside = parent.position % self.block_tokens != 0
+        return int(parent.mark is not None and len(parent.children) == 1 and ends_inside)
+
+    def _drop_leaf(self, node: Node[M]) -> list[KVBlock]:
+        parent = node.parent
+        assert parent is not None and not node.children
+        kept = self.retained_by_parent(node)
+        parent.blocks += node.blocks[:kept]
+        del parent.children[node.piece.ids[0]]
+        self.tokens -= len(node.piece.ids)
+        return node.blocks[kept:]
+
+    def _merge(self, node: Node[M]) -> Node[M]:
+        (child,) = node.children.values()
+        parent = node.parent
+        assert parent is not None
+        child.piece = node.piece.join(child.piece)
+        child.blocks = node.blocks + child.blocks
+        child.parent = parent
+        parent.children[child.piece.ids[0]] = child
+        return child
+
+    def blocks_of(self, node: Node[M]) -> list[KVBlock]:
+        """KV blocks of the whole prefix up to `node`, the terminal one included."""
+        chain = [node, *node.ancestors()]
+        blocks = [block for link in reversed(chain) for block in link.blocks]
+        if node.position % self.block_tokens and not self.has_terminal(node):
+            below = node
+            while not (below := next(iter(below.children.values()))).blocks:
+                pass
+            blocks.append(below.blocks[0])
+        return blocks
+
+    def nodes(self) -> Iterator[Node[M]]:
+        """Every node but the roots. Scans: for checks and rebuilds only."""
+        pending = [child for root in self.roots.values() for child in root.children.values()]
+        while pending:
+            node = pending.pop()
+            yield node
+            pending += node.children.values()

@@ -1,0 +1,224 @@
+"""Keeps the hybrid states of one engine: what the scheduler asks and tells, in terms of the core."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+from vllm.v1.kv_cache_interface import MambaSpec
+from vllm.v1.request import RequestStatus
+
+from flashstate.core.cache import HybridCache
+from flashstate.core.check import check_cache
+from flashstate.core.state import JUNCTION, PROMPT_BOUNDARY, REQUEST_END, Checkpoint, HybridState
+from flashstate.core.tree import KVBlock
+from flashstate.plugin.free_queue import HoldingQueue
+from flashstate.plugin.path import FeatureNames, RequestPath
+from flashstate.plugin.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.kv_cache_utils import KVCacheBlock
+    from vllm.v1.request import Request
+
+HISTORY_CACHES = 4
+"""The memory of what once existed holds this many times the tokens that the cache itself can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What a request may adopt: blocks for each cache group, valid for exactly `position` tokens."""
+
+    blocks: KVCacheBlocks
+    position: int
+
+
+class StateKeeper:
+    """Captures states when requests end, finds them for new ones, and evicts by the policy.
+
+    All calls come from the scheduler's thread. A state is offered only for the position its request had been
+    scheduled to: steps run in order, so a later step that reads it runs after the one that wrote it.
+    """
+
+    def __init__(self, settings: Settings, manager: KVCacheManager, block_size: int, hash_size: int) -> None:
+        self.pool = manager.block_pool
+        groups = manager.coordinator.single_type_managers
+        self._states = [group for group in groups if isinstance(group.kv_cache_spec, MambaSpec)]
+        self._attention = [group for group in groups if not isinstance(group.kv_cache_spec, MambaSpec)]
+        self._groups = groups
+        self._null = self.pool.null_block
+        self.block_size = block_size
+        self._hash_ratio = block_size // hash_size
+        self._names = FeatureNames()
+        self.cache = HybridCache(
+            block_tokens=block_size,
+            kv_width=len(self._attention),
+            policy=settings.make_policy(),
+            history_tokens=HISTORY_CACHES * block_size * self.pool.num_gpu_blocks,
+        )
+        self.queue = HoldingQueue(self.pool, self._evict)
+        self._captures_ends = settings.mamba_frontier_checkpoint
+        self._awaiting: dict[str, tuple[int, bool]] = {}
+        """Waiting requests looked up so far: where they would resume, and whether at a state of ours."""
+
+    # --- a request's life, in the order the scheduler tells it -------------------------------------------
+
+    def resume(self, request: Request, found: int, limit: int) -> Resume | None:
+        """The state to resume `request` from, if deeper than the `found` tokens that vLLM has itself.
+
+        May be asked every step while the request waits; `started` tells when it is over.
+        """
+        state = None
+        if request.prompt_embeds is None:
+            state = self.cache.lookup(self._path(request), limit)
+        now = time.monotonic()
+        if state is None or state.position <= found:
+            self.cache.unpark(request.request_id, now)
+            self._awaiting[request.request_id] = (found, False)
+            return None
+        self.cache.park(request.request_id, state.unit, now)
+        self._awaiting[request.request_id] = (state.position, True)
+        return Resume(self._blocks(state), state.position)
+
+    @property
+    def awaiting(self) -> list[str]:
+        """Requests looked up and not started."""
+        return list(self._awaiting)
+
+    def started(self, request: Request) -> None:
+        """`request` runs from where its last lookup put it."""
+        position, ours = self._awaiting.pop(request.request_id)
+        path, now = self._path(request), time.monotonic()
+        if request.num_preemptions == 0 and request.prompt_embeds is None:
+            self.cache.observe(path, position)
+            self.cache.learn(path, now)
+        self.cache.admit(request.request_id, path, position if ours else 0, now)
+
+    def ending(self, request: Request) -> None:
+        """`request` is about to lose its blocks (finished, aborted or preempted): capture its state."""
+        position = request.num_computed_tokens
+        if position > 0 and self.pool.enable_caching:
+            self._capture(request, position)
+
+    def ended(self, request_id: str) -> None:
+        """`request_id` has lost its blocks. Idempotent."""
+        self._awaiting.pop(request_id, None)
+        self.queue.disown(self.cache.release(request_id, time.monotonic()))
+
+    def clear(self) -> None:
+        """Forget everything: the cache's contents became invalid."""
+        self._awaiting.clear()
+        self.queue.disown(self.cache.clear())
+
+    # --- capture ----------------------------------------------------------------------------------------
+
+    def _capture(self, request: Request, position: int) -> None:
+        doubt = self._doubt(request, position)
+        if doubt is not None:
+            self.cache.skip(doubt)
+            return
+        path = self._path(request)
+        tables = [group.req_to_blocks.get(request.request_id, []) for group in self._groups]
+        kv = self._kv(tables, position)
+        state = self._state_blocks(tables, position)
+        if kv is None or state is None:
+            self.cache.skip("no_state_block")
+            return
+        self._capture_boundaries(request, path, kv, position)
+        if self._captures_ends:
+            self._offer(path, Checkpoint(position, state, REQUEST_END), kv)
+        self.cache.computed(path, position)
+
+    def _doubt(self, request: Request, position: int) -> str | None:
+        """Why the state after `position` tokens must not be trusted; None if it may."""
+        if position > request.num_tokens:
+            return "token_in_flight"
+        if request.num_nans_in_logits:
+            return "nan_in_logits"
+        if request.prompt_embeds is not None:
+            return "prompt_embeds"
+        if request.resumable:
+            return "streaming_session"
+        return "error" if request.status == RequestStatus.FINISHED_ERROR else None
+
+    def _capture_boundaries(self, request: Request, path: RequestPath, kv: list[KVBlock], end: int) -> None:
+        """Keep the states vLLM itself took at block boundaries inside the prompt, as units of their own."""
+        size = self.block_size
+        prompt = (request.num_prompt_tokens - 1) // size * size
+        junction = request.shared_prefix_boundary // size * size
+        for position, kind in sorted({(junction, JUNCTION), (prompt, PROMPT_BOUNDARY)}):
+            if not 0 < position < end or (kind == JUNCTION and position == prompt):
+                continue
+            hashed = request.block_hashes[position // size * self._hash_ratio - 1]
+            groups = [group.kv_cache_group_id for group in self._states]
+            blocks = self.pool.get_cached_block(hashed, groups)
+            if blocks is not None and not any(block.block_id in self.queue.owned for block in blocks):
+                ids = tuple(block.block_id for block in blocks)
+                self._offer(path, Checkpoint(position, ids, kind), kv[: position // size])
+
+    def _offer(self, path: RequestPath, checkpoint: Checkpoint, kv: list[KVBlock]) -> None:
+        got = self.cache.capture(path, checkpoint, kv, time.monotonic(), room=self.queue.has_room)
+        self.queue.own(got.taken, got.freed)
+
+    def _kv(self, tables: list[list[KVCacheBlock]], position: int) -> list[KVBlock] | None:
+        """Attention blocks of the first `position` tokens; None if one is missing."""
+        count = -(-position // self.block_size)
+        rows = [
+            [block.block_id for block in table[:count] if not block.is_null]
+            for group, table in zip(self._groups, tables, strict=True)
+            if group in self._attention
+        ]
+        if any(len(row) < count for row in rows):
+            return None
+        return list(zip(*rows, strict=True))
+
+    def _state_blocks(self, tables: list[list[KVCacheBlock]], position: int) -> tuple[int, ...] | None:
+        """The blocks holding each recurrent group's state after `position` tokens; None if one is missing."""
+        index = -(-position // self.block_size) - 1
+        ids = []
+        for group, table in zip(self._groups, tables, strict=True):
+            if group in self._states:
+                if index >= len(table) or table[index].is_null:
+                    return None
+                ids.append(table[index].block_id)
+        return tuple(ids)
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _path(self, request: Request) -> RequestPath:
+        return RequestPath(request, self._hash_ratio, self._names)
+
+    def _blocks(self, state: HybridState) -> KVCacheBlocks:
+        """`state` as vLLM wants a prefix hit: attention blocks in full, recurrent groups' last block after nulls."""
+        pool = self.pool.blocks
+        nulls = [self._null] * (len(state.kv) - 1)
+        attention = iter(zip(*state.kv, strict=True))
+        checkpoint = iter(state.checkpoint.blocks)
+        groups = []
+        for group in self._groups:
+            if group in self._states:
+                groups.append([*nulls, pool[next(checkpoint)]])
+            else:
+                groups.append([pool[block_id] for block_id in next(attention)])
+        return KVCacheBlocks(tuple(groups))
+
+    def _evict(self) -> frozenset[int] | None:
+        eviction = self.cache.evict(time.monotonic())
+        return None if eviction is None else eviction.freed
+
+    def check(self) -> None:
+        """Every invariant: the core's, and free + held + live = total. Scans; raises AssertionError."""
+        check_cache(self.cache, time.monotonic())
+        owned = {block for unit in self.cache.units() for block in unit.checkpoint.blocks}
+        owned |= {block for node in self.cache.tree.nodes() for kv in node.blocks for block in kv}
+        assert owned == self.queue.owned, owned ^ self.queue.owned
+        blocks = [block for block in self.pool.blocks if not block.is_null]
+        free = {block.block_id for block in self.queue.get_all_free_blocks()}
+        live = {block.block_id for block in blocks if block.ref_cnt > 0}
+        assert not free & live, free & live
+        assert len(free) == self.queue.num_free_blocks, (len(free), self.queue.num_free_blocks)
+        assert len(free) + len(live) == len(blocks), (len(free), len(live), len(blocks))
+        unused = {block_id for block_id in owned if self.pool.blocks[block_id].ref_cnt == 0}
+        assert unused == set(self.queue.held), unused ^ set(self.queue.held)

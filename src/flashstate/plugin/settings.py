@@ -1,0 +1,106 @@
+"""What FlashState was told: the switch and its options, handed from process to process in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import asdict, dataclass, fields
+
+from flashstate.core.cost import PrefillCostModel
+from flashstate.core.policies import Policy, PolicySettings, make_policy, policy_names
+
+SWITCH_VARIABLE = "FLASHSTATE"
+SETTINGS_VARIABLE = "FLASHSTATE_SETTINGS"
+OFF, OBSERVE, ON = "off", "observe", "flashstate"
+MODES = (ON, OBSERVE, OFF)
+_SWITCH = {"": OFF, "0": OFF, "off": OFF, "1": ON, "on": ON, "flashstate": ON, "observe": OBSERVE}
+
+
+class SettingsError(ValueError):
+    """A setting no one can honour, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every switch, under its published name (dashes as underscores)."""
+
+    mode: str = OFF
+    mamba_frontier_checkpoint: bool = True
+    """Keep the exact end of every request."""
+    mamba_prefill_export: bool = False
+    """Also keep the state at len(prompt) - 1, by ending a chunk there while no kernel exports inside one."""
+    prefix_cache_eviction: str = "rollback"
+    prefix_cache_leaf_last: bool = False
+    prefix_cache_leaf_idle_seconds: float = 60.0
+    prefix_cache_keep_superseded_turns: int | None = None
+    prefill_cost_coefficients: tuple[float, float] = (PrefillCostModel().d, PrefillCostModel().e)
+    check: bool = False
+    """Check every invariant after every step (slow)."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise SettingsError(f"mode {self.mode!r}: unknown; one of {', '.join(MODES)}")
+        if self.prefix_cache_eviction not in policy_names():
+            names = ", ".join(policy_names())
+            raise SettingsError(
+                f"--prefix-cache-eviction {self.prefix_cache_eviction!r}: unknown; one of {names}"
+            )
+        if self.prefix_cache_leaf_last and self.prefix_cache_eviction not in ("gds", "leaf-last"):
+            raise SettingsError(
+                f"--prefix-cache-leaf-last orders GreedyDual-Size tiers; --prefix-cache-eviction is "
+                f"{self.prefix_cache_eviction!r}: use gds, or drop --prefix-cache-leaf-last"
+            )
+        try:
+            self.make_policy()
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+
+    @property
+    def cost(self) -> PrefillCostModel:
+        return PrefillCostModel(*self.prefill_cost_coefficients)
+
+    @property
+    def policy_name(self) -> str:
+        if self.prefix_cache_keep_superseded_turns is not None:
+            return "keep-superseded"
+        return "leaf-last" if self.prefix_cache_leaf_last else self.prefix_cache_eviction
+
+    def make_policy(self) -> Policy:
+        """A new policy as told."""
+        turns = self.prefix_cache_keep_superseded_turns
+        settings = PolicySettings(
+            cost=self.cost,
+            leaf_idle_s=self.prefix_cache_leaf_idle_seconds,
+            **({} if turns is None else {"keep_superseded_turns": turns}),
+        )
+        return make_policy(self.policy_name, settings)
+
+    def export(self, environment: MutableMapping[str, str]) -> None:
+        """Write into `environment`, for this process's children."""
+        environment[SWITCH_VARIABLE] = self.mode
+        environment[SETTINGS_VARIABLE] = json.dumps(asdict(self))
+
+
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings in the environment. Raises SettingsError naming the variable that cannot be read."""
+    environment = os.environ if environment is None else environment
+    switch = environment.get(SWITCH_VARIABLE, "").strip().lower()
+    if switch not in _SWITCH:
+        raise SettingsError(f"{SWITCH_VARIABLE}={switch!r}: unknown; use 1, observe or 0")
+    mode = _SWITCH[switch]
+    if mode == OFF:
+        return Settings()
+    text = environment.get(SETTINGS_VARIABLE) or "{}"
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"{SETTINGS_VARIABLE} is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise SettingsError(f"{SETTINGS_VARIABLE} must be a JSON object, not {text[:40]!r}")
+    known = {field.name for field in fields(Settings)}
+    if unknown := sorted(set(given) - known):
+        raise SettingsError(f"{SETTINGS_VARIABLE} has unknown keys {unknown}; known are {sorted(known)}")
+    if "prefill_cost_coefficients" in given:
+        given["prefill_cost_coefficients"] = tuple(given["prefill_cost_coefficients"])
+    return Settings(**{**given, "mode": mode})

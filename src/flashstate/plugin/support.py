@@ -1,0 +1,124 @@
+"""What FlashState does not support yet, each with its reason. Refused at start, by name, never silently off."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+
+class UnsupportedError(ValueError):
+    """FlashState is switched on where it cannot keep its promises."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__(
+            "flashstate cannot run here: " + "; ".join(reasons) + ". Change that, or switch flashstate off "
+            "(unset FLASHSTATE, or flashstate serve --mode off)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of vLLM that are refused, as they are set."""
+
+    pipeline_parallel_size: int = 1
+    speculative_config: Any = None
+    kv_transfer_config: Any = None
+    kv_offloading_size: float | None = None
+    decode_context_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
+    enable_prefix_caching: bool | None = True
+    mamba_cache_mode: str | None = None
+    scheduler_cls: Any = None
+
+    @classmethod
+    def of_config(cls, config: VllmConfig) -> Features:
+        parallel, cache = config.parallel_config, config.cache_config
+        return cls(
+            pipeline_parallel_size=parallel.pipeline_parallel_size,
+            speculative_config=config.speculative_config,
+            kv_transfer_config=config.kv_transfer_config,
+            decode_context_parallel_size=parallel.decode_context_parallel_size,
+            prefill_context_parallel_size=parallel.prefill_context_parallel_size,
+            enable_prefix_caching=cache.enable_prefix_caching,
+            mamba_cache_mode=cache.mamba_cache_mode,
+            scheduler_cls=config.scheduler_config.scheduler_cls,
+        )
+
+    @classmethod
+    def of_arguments(cls, arguments: Namespace) -> Features:
+        """From the parsed command line of `vllm serve`, before anything is started."""
+        given = vars(arguments)
+        return cls(**{name: given[name] for name in cls.__dataclass_fields__ if given.get(name) is not None})
+
+    def refusals(self) -> list[str]:
+        """Why these are refused, as 'option: reason'; empty if they are not."""
+        ranks = "a position's blocks span ranks, which our accounts do not know"
+        checks = [
+            (
+                self.pipeline_parallel_size > 1,
+                f"--pipeline-parallel-size {self.pipeline_parallel_size}: several steps of a request can be "
+                "unfinished, so a state's position is not known when it is captured",
+            ),
+            (
+                bool(self.speculative_config),
+                "--speculative-config: rejected draft tokens move a state's position after the fact",
+            ),
+            (
+                bool(self.kv_transfer_config),
+                "--kv-transfer-config: a KV connector loads and frees blocks behind our accounts",
+            ),
+            (
+                bool(self.kv_offloading_size),
+                f"--kv-offloading-size {self.kv_offloading_size}: it works through a KV connector, which loads and "
+                "frees blocks behind our accounts",
+            ),
+            (
+                self.decode_context_parallel_size > 1,
+                f"--decode-context-parallel-size {self.decode_context_parallel_size}: {ranks}",
+            ),
+            (
+                self.prefill_context_parallel_size > 1,
+                f"--prefill-context-parallel-size {self.prefill_context_parallel_size}: {ranks}",
+            ),
+            (
+                self.enable_prefix_caching is False,
+                "--no-enable-prefix-caching: there is nothing to resume from",
+            ),
+            (
+                self.mamba_cache_mode == "all",
+                "--mamba-cache-mode all: it keeps a state a block; flashstate keeps its own in mode align",
+            ),
+            (
+                self.scheduler_cls is not None,
+                f"--scheduler-cls {self.scheduler_cls}: flashstate is a scheduler class itself",
+            ),
+        ]
+        return [reason for refused, reason in checks if refused]
+
+
+def layout_refusals(config: VllmConfig, kv_cache: KVCacheConfig) -> list[str]:
+    """Why this model's cache layout is refused; empty if it is not."""
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, MLAAttentionSpec
+
+    specs = [group.kv_cache_spec for group in kv_cache.kv_cache_groups]
+    if not any(isinstance(spec, MambaSpec) for spec in specs):
+        return ["this model has no recurrent layers: vLLM's own prefix caching is all it needs"]
+    reasons = []
+    if not any(isinstance(spec, FullAttentionSpec) for spec in specs):
+        reasons.append("this model has no attention layers: its states are its whole cache")
+    mode = config.cache_config.mamba_cache_mode
+    if mode != "align":
+        reasons.append(f"--mamba-cache-mode {mode}: states are kept apart only in mode align")
+    known = (FullAttentionSpec, MLAAttentionSpec, MambaSpec)
+    others = sorted({type(spec).__name__ for spec in specs if type(spec) not in known})
+    if others:
+        reasons.append(f"layers of kind {', '.join(others)}: their blocks are freed while a request runs")
+    sizes = sorted({spec.block_size for spec in specs})
+    if len(sizes) > 1:
+        reasons.append(f"layers with unequal block sizes {sizes}: one position needs one block of each")
+    return reasons
