@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from flashstate import __version__
+from flashstate.demo.command import demo
 
 app = typer.Typer(
     name="flashstate",
@@ -23,6 +25,9 @@ def fail(message: str, code: int = 1) -> NoReturn:
     """End with one line on stderr."""
     typer.secho(f"flashstate: {message.removeprefix('flashstate ')}", fg="red", err=True)
     raise SystemExit(code)
+
+
+app.command(name="demo")(demo)
 
 
 @app.callback(invoke_without_command=True)
@@ -50,6 +55,24 @@ def serve(context: typer.Context) -> None:
         run(context.args)
     except (SettingsError, UnsupportedError, SeamError) as error:
         fail(str(error), 2)
+
+
+@app.command()
+def doctor(
+    model: Annotated[
+        Path | None, typer.Argument(help="A model folder or config.json: what its states cost.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    wheel: Annotated[Path | None, typer.Option(help="Check a downloaded vLLM wheel instead.")] = None,
+) -> None:
+    """Say what FlashState finds here: versions, seams, what is refused and why."""
+    from flashstate.checkup import checkup
+
+    try:
+        healthy = checkup(model, wheel, as_json)
+    except ValueError as error:
+        fail(str(error), 2)
+    raise typer.Exit(0 if healthy else 1)
 
 
 def main() -> None:

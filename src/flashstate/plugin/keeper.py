@@ -12,7 +12,7 @@ from vllm.v1.request import RequestStatus
 
 from flashstate.core.cache import HybridCache
 from flashstate.core.check import check_cache
-from flashstate.core.state import JUNCTION, PROMPT_BOUNDARY, REQUEST_END, Checkpoint, HybridState
+from flashstate.core.state import JUNCTION, PROMPT_BOUNDARY, PROMPT_END, REQUEST_END, Checkpoint, HybridState
 from flashstate.core.tree import KVBlock
 from flashstate.plugin.free_queue import HoldingQueue
 from flashstate.plugin.path import FeatureNames, RequestPath
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
     from vllm.v1.request import Request
+
+    from flashstate.plugin.export import PendingExport
 
 HISTORY_CACHES = 4
 """The memory of what once existed holds this many times the tokens that the cache itself can."""
@@ -62,6 +64,11 @@ class StateKeeper:
         self._captures_ends = settings.mamba_frontier_checkpoint
         self._awaiting: dict[str, tuple[int, bool]] = {}
         """Waiting requests looked up so far: where they would resume, and whether at a state of ours."""
+
+    @property
+    def checkpoint_blocks(self) -> int:
+        """Blocks that one checkpoint takes: one for each recurrent cache group."""
+        return len(self._states)
 
     # --- a request's life, in the order the scheduler tells it -------------------------------------------
 
@@ -115,21 +122,21 @@ class StateKeeper:
     # --- capture ----------------------------------------------------------------------------------------
 
     def _capture(self, request: Request, position: int) -> None:
-        doubt = self._doubt(request, position)
-        if doubt is not None:
-            self.cache.skip(doubt)
+        if request.prompt_embeds is not None:
+            self.cache.skip("prompt_embeds")
             return
         path = self._path(request)
-        tables = [group.req_to_blocks.get(request.request_id, []) for group in self._groups]
+        doubt = self._doubt(request, position)
+        tables = self._tables(request)
         kv = self._kv(tables, position)
         state = self._state_blocks(tables, position)
-        if kv is None or state is None:
-            self.cache.skip("no_state_block")
-            return
-        self._capture_boundaries(request, path, kv, position)
-        if self._captures_ends:
-            self._offer(path, Checkpoint(position, state, REQUEST_END), kv)
-        self.cache.computed(path, position)
+        if doubt is None and kv is not None and state is not None:
+            self._capture_boundaries(request, path, kv, position)
+            if self._captures_ends:
+                self._offer(path, Checkpoint(position, state, REQUEST_END), kv)
+        else:
+            self.cache.skip(doubt or "no_state_block")
+        self.cache.computed(path, min(position, len(path)))
 
     def _doubt(self, request: Request, position: int) -> str | None:
         """Why the state after `position` tokens must not be trusted; None if it may."""
@@ -137,8 +144,6 @@ class StateKeeper:
             return "token_in_flight"
         if request.num_nans_in_logits:
             return "nan_in_logits"
-        if request.prompt_embeds is not None:
-            return "prompt_embeds"
         if request.resumable:
             return "streaming_session"
         return "error" if request.status == RequestStatus.FINISHED_ERROR else None
@@ -157,6 +162,36 @@ class StateKeeper:
             if blocks is not None and not any(block.block_id in self.queue.owned for block in blocks):
                 ids = tuple(block.block_id for block in blocks)
                 self._offer(path, Checkpoint(position, ids, kind), kv[: position // size])
+
+    def copy_state(self, request: Request, position: int) -> tuple[KVCacheBlock, ...] | None:
+        """Queue a copy of `request`'s state for the step being scheduled; the blocks it goes to, or None."""
+        source = self._state_blocks(self._tables(request), position)
+        doubt = self._doubt(request, position) or (None if source else "no_state_block")
+        if doubt is None and self.pool.get_num_free_blocks() < len(self._states):
+            doubt = "no_free_block"
+        if doubt is not None or source is None:
+            self.cache.skip(doubt or "no_state_block")
+            return None
+        copies = tuple(self.pool.get_new_blocks(len(self._states)))
+        for group, block_id, copy in zip(self._states, source, copies, strict=True):
+            original = self.pool.blocks[block_id]
+            # vLLM drops one reference of either end once the copy has run.
+            original.ref_cnt += 1
+            group._pending_cow_copies.append((original, copy))
+        return copies
+
+    def offer_export(self, export: PendingExport) -> None:
+        """Offer the copied state of a request that still runs."""
+        request, position = export.request, export.position
+        kv = self._kv(self._tables(request), position)
+        if kv is None:
+            self.cache.skip("no_kv_block")
+            return
+        ids = tuple(copy.block_id for copy in export.copies)
+        self._offer(self._path(request), Checkpoint(position, ids, PROMPT_END), kv)
+
+    def _tables(self, request: Request) -> list[list[KVCacheBlock]]:
+        return [group.req_to_blocks.get(request.request_id, []) for group in self._groups]
 
     def _offer(self, path: RequestPath, checkpoint: Checkpoint, kv: list[KVBlock]) -> None:
         got = self.cache.capture(path, checkpoint, kv, time.monotonic(), room=self.queue.has_room)

@@ -69,7 +69,9 @@ class ObservingScheduler(_Prepared):
     def _get_local_prefix_cache_hit(
         self, request: Request, *limits: int | None, **named: int | None
     ) -> tuple[KVCacheBlocks, int, int, bool]:
-        hit: tuple[KVCacheBlocks, int, int, bool] = super()._get_local_prefix_cache_hit(request, *limits, **named)
+        hit: tuple[KVCacheBlocks, int, int, bool] = super()._get_local_prefix_cache_hit(
+            request, *limits, **named
+        )
         if self.kv_cache_manager.prefix_cache_lookup_enabled(request) and request.prompt_embeds is None:
             self._awaiting[request.request_id] = hit[1]
         return hit

@@ -10,6 +10,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
+from flashstate.plugin.export import ChunkEndExport
 from flashstate.plugin.keeper import StateKeeper
 from flashstate.plugin.metrics import attach
 from flashstate.plugin.seams import check_seams
@@ -49,8 +50,18 @@ class FlashScheduler(_Prepared):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.keeper = StateKeeper(self.settings, self.kv_cache_manager, self.block_size, self.hash_block_size)
+        self._export = ChunkEndExport(self.keeper) if self.settings.mamba_prefill_export else None
         self._resetting = False
-        logger.info("flashstate is on; eviction policy: %s", self.settings.policy_name)
+        blocks, tokens = self.keeper.checkpoint_blocks, self.block_size
+        logger.info(
+            "flashstate is on: eviction policy %s; a checkpoint takes %d blocks of %d tokens, as much as %d tokens of "
+            "KV; requests resume at their exact end (stock vLLM: beyond %d tokens, at block boundaries)",
+            self.settings.policy_name,
+            blocks,
+            tokens,
+            blocks * tokens // self.keeper.cache.tree.kv_width,
+            tokens,
+        )
 
     def _get_local_prefix_cache_hit(
         self, request: Request, *limits: int | None, **named: int | None
@@ -65,8 +76,20 @@ class FlashScheduler(_Prepared):
             return blocks, found, junction, diverged
         return resume.blocks, resume.position, junction if junction > resume.position else 0, False
 
+    def _mamba_block_aligned_split(
+        self, request: Request, num_new_tokens: int, local: int = 0, external: int = 0
+    ) -> int:
+        count: int = super()._mamba_block_aligned_split(request, num_new_tokens, local, external)
+        if self._export is None:
+            return count
+        return self._export.clip(request, request.num_computed_tokens + local + external, count)
+
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        if self._export is not None:
+            self._export.queue_copies(self.running)
         output = super().schedule(*args, **kwargs)
+        if self._export is not None:
+            self._export.publish()
         for request_id in self.keeper.awaiting:
             request = self.requests.get(request_id)
             if request is not None and request.status == RequestStatus.RUNNING:
@@ -80,6 +103,8 @@ class FlashScheduler(_Prepared):
             self.keeper.ending(request)
         super()._free_request_blocks(request)
         self.keeper.ended(request.request_id)
+        if self._export is not None:
+            self._export.forget(request.request_id)
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
         self.keeper.clear()

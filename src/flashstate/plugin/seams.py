@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,6 +23,8 @@ class Seam:
     module: str
     name: str
     parameters: tuple[str, ...]
+    use: str
+    """What we do with it."""
     optional: tuple[str, ...] = ()
     """Parameters that some of the versions have."""
 
@@ -33,32 +36,61 @@ class Seam:
                 target = getattr(target, part)
         except (ImportError, AttributeError) as error:
             return f"{self.name} is missing ({error})"
-        found = [p for p in inspect.signature(target).parameters if p != "self"]  # type: ignore[arg-type]
-        wanted = [p for p in found if p not in self.optional]
-        if tuple(wanted) != self.parameters:
+        return self.mismatch(list(inspect.signature(target).parameters))  # type: ignore[arg-type]
+
+    def mismatch(self, found: list[str]) -> str | None:
+        """What is wrong with the parameters `found`; None if nothing is."""
+        found = [parameter for parameter in found if parameter != "self"]
+        if tuple(parameter for parameter in found if parameter not in self.optional) != self.parameters:
             return f"{self.name}({', '.join(found)}) should be ({', '.join(self.parameters)})"
         return None
+
+
+def source_problem(seam: Seam, source: str) -> str | None:
+    """What is wrong with `seam` in its module's `source`, which is parsed, not run; None if nothing is."""
+    scope: list[ast.stmt] = ast.parse(source).body
+    *classes, function = seam.name.split(".")
+    for name in classes:
+        scope = next(
+            (node.body for node in scope if isinstance(node, ast.ClassDef) and node.name == name), []
+        )
+    for node in scope:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return seam.mismatch([argument.arg for argument in (*node.args.posonlyargs, *node.args.args)])
+    return f"{seam.name} is missing"
 
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _POOL = "vllm.v1.core.block_pool"
 _UTILS = "vllm.v1.core.kv_cache_utils"
 
+REPLACED, OVERRIDDEN, CALLED = "replaced", "overridden in a subclass", "called"
+
 SEAMS = (
-    Seam("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ()),
-    Seam(_SCHEDULER, "Scheduler._get_local_prefix_cache_hit", ("request",), ("max_cache_hit_length",)),
-    Seam(_SCHEDULER, "Scheduler._free_request_blocks", ("request",)),
+    Seam("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", (), REPLACED),
+    Seam(
+        _SCHEDULER,
+        "Scheduler._get_local_prefix_cache_hit",
+        ("request",),
+        OVERRIDDEN,
+        optional=("max_cache_hit_length",),
+    ),
+    Seam(_SCHEDULER, "Scheduler._free_request_blocks", ("request",), OVERRIDDEN),
     Seam(
         _SCHEDULER,
         "Scheduler._mamba_block_aligned_split",
         ("request", "num_new_tokens", "num_new_local_computed_tokens", "num_external_computed_tokens"),
+        OVERRIDDEN,
     ),
-    Seam(_SCHEDULER, "Scheduler.reset_prefix_cache", ("reset_running_requests", "reset_connector")),
-    Seam(_POOL, "BlockPool.get_cached_block", ("block_hash", "kv_cache_group_ids")),
-    Seam(_UTILS, "FreeKVCacheBlockQueue.popleft_n", ("n",)),
-    Seam(_UTILS, "FreeKVCacheBlockQueue.append_n", ("blocks",)),
-    Seam(_UTILS, "FreeKVCacheBlockQueue.prepend_n", ("blocks",)),
-    Seam(_UTILS, "FreeKVCacheBlockQueue.remove", ("block",)),
+    Seam(
+        _SCHEDULER, "Scheduler.reset_prefix_cache", ("reset_running_requests", "reset_connector"), OVERRIDDEN
+    ),
+    Seam(_POOL, "BlockPool.get_cached_block", ("block_hash", "kv_cache_group_ids"), CALLED),
+    Seam(_POOL, "BlockPool.get_new_blocks", ("num_blocks",), CALLED),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.popleft_n", ("n",), OVERRIDDEN),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.append_n", ("blocks",), OVERRIDDEN),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.prepend_n", ("blocks",), OVERRIDDEN),
+    Seam(_UTILS, "FreeKVCacheBlockQueue.remove", ("block",), OVERRIDDEN),
 )
 
 

@@ -84,6 +84,24 @@ def read_options(arguments: Sequence[str]) -> tuple[Settings, list[str]]:
     return Settings(**given), rest
 
 
+def _model_refusals(parsed: argparse.Namespace) -> list[str]:
+    """Why the model is refused, as far as its configuration tells; empty if it is not."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    model = parsed.model_tag or parsed.model
+    parsed.model = model
+    try:
+        config = AsyncEngineArgs.from_cli_args(parsed).create_model_config()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise SettingsError(f"model {model!r} cannot be used: {reason}") from None
+    if config.is_hybrid:
+        return []
+    return [
+        f"model {model!r} is not a hybrid of recurrent and attention layers: vLLM's own prefix caching is all it needs"
+    ]
+
+
 def serve(arguments: Sequence[str]) -> None:
     """Run the server until it is stopped. Raises SettingsError or UnsupportedError before anything starts."""
     settings, rest = read_options(arguments)
@@ -104,8 +122,8 @@ def serve(arguments: Sequence[str]) -> None:
     command = ServeSubcommand()
     command.subparser_init(parser.add_subparsers(required=True, dest="subparser"))
     parsed = parser.parse_args(["serve", *rest])
-    if settings.mode == ON:
-        reasons = Features.of_arguments(parsed).refusals()
+    if settings.mode != OFF:
+        reasons = Features.of_arguments(parsed).refusals() or _model_refusals(parsed)
         if reasons:
             raise UnsupportedError(reasons)
     if settings.mode != OFF and parsed.enable_prefix_caching is None:

@@ -1,0 +1,72 @@
+"""The prompt-end state, kept by ending a prefill chunk there: the fallback where no kernel exports inside a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_utils import KVCacheBlock
+    from vllm.v1.request import Request
+
+    from flashstate.plugin.keeper import StateKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class PendingExport:
+    """A copy of a running request's state, made by the step being scheduled."""
+
+    request: Request
+    position: int
+    copies: tuple[KVCacheBlock, ...]
+
+
+class ChunkEndExport:
+    """Ends a prefill chunk one token before the prompt's end and copies the state standing there.
+
+    At len - 1 an identical prompt resumes, and so does one whose answer was rendered anew.
+    """
+
+    def __init__(self, keeper: StateKeeper) -> None:
+        self._keeper = keeper
+        self._pending: list[PendingExport] = []
+        self._done: set[str] = set()
+
+    def position(self, request: Request) -> int | None:
+        """Where to export; None where vLLM keeps the state anyway, or nothing should be kept."""
+        position: int = request.num_prompt_tokens - 1
+        if position <= 0 or request.num_output_tokens or request.prompt_embeds is not None:
+            return None
+        return position if position % self._keeper.block_size else None
+
+    def clip(self, request: Request, start: int, count: int) -> int:
+        """`count` tokens from `start`, but not past the position to export."""
+        position = self.position(request)
+        if position is not None and start < position < start + count:
+            return position - start
+        return count
+
+    def queue_copies(self, running: Iterable[Request]) -> None:
+        """Before a step is scheduled: queue a copy of each state that stands at its position, for that step.
+
+        The worker copies before it computes. Attention KV is only ever appended to, so it needs no copy.
+        """
+        for request in running:
+            request_id = request.request_id
+            if request_id in self._done or request.num_computed_tokens != self.position(request):
+                continue
+            self._done.add(request_id)
+            copies = self._keeper.copy_state(request, request.num_computed_tokens)
+            if copies is not None:
+                self._pending.append(PendingExport(request, request.num_computed_tokens, copies))
+
+    def publish(self) -> None:
+        """After that step was scheduled: offer the copies. Any later step that reads them runs after it."""
+        pending, self._pending = self._pending, []
+        for export in pending:
+            self._keeper.offer_export(export)
+
+    def forget(self, request_id: str) -> None:
+        """The request lost its blocks."""
+        self._done.discard(request_id)
