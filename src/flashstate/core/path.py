@@ -58,10 +58,11 @@ class Tokens:
 class Piece:
     """Tokens [start, stop) of a filed prefix, with the keys of the block boundaries inside. Immutable."""
 
-    __slots__ = ("block_tokens", "ids", "keys", "start")
+    __slots__ = ("block_tokens", "ids", "keys", "start", "stop")
 
     def __init__(self, start: int, ids: array[int], keys: list[Hashable], block_tokens: int) -> None:
         self.start = start
+        self.stop = start + len(ids)
         self.ids = ids
         self.keys = keys
         self.block_tokens = block_tokens
@@ -70,10 +71,6 @@ class Piece:
     def of(cls, path: TokenPath, start: int, stop: int, block_tokens: int) -> Piece:
         boundaries = range(start // block_tokens + 1, stop // block_tokens + 1)
         return cls(start, path.tokens(start, stop), [path.key(b) for b in boundaries], block_tokens)
-
-    @property
-    def stop(self) -> int:
-        return self.start + len(self.ids)
 
     def split(self, position: int) -> tuple[Piece, Piece]:
         cut = position - self.start

@@ -97,13 +97,16 @@ class RecoveryUnit:
 
     def states_below(self) -> Iterator[RecoveryUnit]:
         """The nearest deeper cached states, one for each branch."""
-        pending = list(self.node.children.values())
+        # Asked of the point where thousands of conversations branch: look at no more children than the caller takes.
+        pending = [iter(self.node.children.values())]
         while pending:
-            node = pending.pop()
-            if node.mark is not None:
+            node = next(pending[-1], None)
+            if node is None:
+                pending.pop()
+            elif node.mark is not None:
                 yield node.mark
             else:
-                pending += node.children.values()
+                pending.append(iter(node.children.values()))
 
     @property
     def is_branch(self) -> bool:

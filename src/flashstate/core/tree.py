@@ -22,20 +22,17 @@ KVBlock = tuple[int, ...]
 class Node(Generic[M]):
     """A position on a filed prefix. `mark` is what the tree's owner files there; `live` counts running requests."""
 
-    __slots__ = ("blocks", "children", "live", "mark", "parent", "piece")
+    __slots__ = ("blocks", "children", "live", "mark", "parent", "piece", "position")
 
     def __init__(self, parent: Node[M] | None, piece: Piece, blocks: list[KVBlock]) -> None:
         self.parent = parent
         self.piece = piece
+        self.position = piece.stop
+        """Tokens from the start of the prefix to this node. Never changes: splits and merges move where it starts."""
         self.blocks = blocks
         self.children: dict[int, Node[M]] = {}
         self.mark: M | None = None
         self.live = 0
-
-    @property
-    def position(self) -> int:
-        """Tokens from the start of the prefix to this node."""
-        return self.piece.stop
 
     def ancestors(self) -> Iterator[Node[M]]:
         """Nodes above this one, nearest first, without the root."""
@@ -106,17 +103,31 @@ class PrefixTree(Generic[M]):
         if node is None:
             return Match(Root(path, self.block_tokens), 0, None, ())
         marked: list[Node[M]] = []
-        while True:
-            position = node.position
-            child = node.children.get(path.token(position)) if position < limit else None
-            if child is None:
-                return Match(node, position, None, tuple(marked))
-            length = child.piece.match(path, limit)
-            if length < child.position:
-                return Match(node, length, child if length > position else None, tuple(marked))
-            node = child
+        child = self._toward(node, path, limit)
+        while child is not None:
+            below = self._toward(child, path, limit)
+            if below is None or not self._runs_into(below, path, limit):
+                length = child.piece.match(path, limit)
+                if length < child.position:
+                    return Match(node, length, child if length > node.position else None, tuple(marked))
+            node, child = child, below
             if self.is_filed(node):
                 marked.append(node)
+        return Match(node, node.position, None, tuple(marked))
+
+    @staticmethod
+    def _toward(node: Node[M], path: TokenPath, limit: int) -> Node[M] | None:
+        """The only child of `node` that `path` may run into."""
+        position = node.position
+        return node.children.get(path.token(position)) if position < limit else None
+
+    def _runs_into(self, node: Node[M], path: TokenPath, limit: int) -> bool:
+        """Whether the first key in `node`'s segment proves that `path` runs through all of its parent's.
+
+        Keys name whole prefixes, so that one comparison saves those of every token in a partly filled block above.
+        """
+        keys, boundary = node.piece.keys, node.piece.start // self.block_tokens + 1
+        return bool(keys) and boundary * self.block_tokens <= limit and keys[0] == path.key(boundary)
 
     def insert(self, path: TokenPath, position: int, blocks: Sequence[KVBlock]) -> Placed[M]:
         """Make a node at `position` of `path`. `blocks` are the whole prefix's; those already held are not taken."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from flashstate.core.policies import policy_names
-from flashstate.plugin.settings import MODES, OFF, ON, Settings
+from flashstate.plugin.settings import MODES, OFF, ON, Settings, SettingsError
 from flashstate.plugin.support import Features, UnsupportedError
 
 EPILOG = "Every other argument goes to `vllm serve` as it is: see `vllm serve --help`."

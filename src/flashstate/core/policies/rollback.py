@@ -64,11 +64,12 @@ class Rollback(GreedyDualSize):
 
     def chance(self, unit: RecoveryUnit) -> float:
         """Probability that the next resume on this path falls at `unit`. A branch point counts in full."""
-        below = unit.next_below
+        states_below = unit.states_below()
+        below = next(states_below, None)
         behind = unit.path_end - unit.position
         if below is None:
             return at_most(self._published, behind)
-        if unit.is_branch:
+        if next(states_below, None) is not None:
             return 1.0
         return at_most(self._published, behind) - at_most(self._published, unit.path_end - below.position)
 
