@@ -25,6 +25,7 @@ def check_cache(cache: HybridCache, now: float) -> None:
     assert not twice, f"blocks held twice: {twice}"
     assert len(held) == cache.resident_blocks, (len(held), cache.resident_blocks)
     assert units == len(cache.queue), (units, len(cache.queue))
+    assert all(unit in cache.queue for unit in cache._parked.values()), "parked at a state that is gone"
     holds = Counter(id(node) for node in cache._holds.values())
     lives = {id(node): node.live for node in cache.tree.nodes() if node.live}
     assert holds == lives, (holds, lives)

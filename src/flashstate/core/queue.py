@@ -53,7 +53,7 @@ class EvictionQueue:
         deadline = self.policy.deadline(unit, now)
         if deadline is not None:
             heapq.heappush(self._timers, (deadline, unit.serial, unit.version, unit))
-        if len(self._heap) + len(self._timers) > 64 + 6 * len(self._members):
+        if len(self._heap) + len(self._timers) > 64 + 3 * len(self._members):
             self._drop_stale()
 
     def rebuild(self, units: Iterable[RecoveryUnit], now: float) -> None:

@@ -48,6 +48,7 @@ class RecoveryUnit:
         "node",
         "parked",
         "path_end",
+        "position",
         "serial",
         "stamp",
         "tree",
@@ -60,6 +61,7 @@ class RecoveryUnit:
         self.tree = tree
         self.node = node
         self.checkpoint = checkpoint
+        self.position = checkpoint.position
         self.serial = serial
         self.stamp = 0.0
         """The policy's watermark at the last use, in seconds a block."""
@@ -74,10 +76,6 @@ class RecoveryUnit:
         self.version = 0
 
     @property
-    def position(self) -> int:
-        return self.checkpoint.position
-
-    @property
     def is_held(self) -> bool:
         """Whether a running request resumed from here and still runs."""
         return self.node.live > 0
@@ -85,7 +83,10 @@ class RecoveryUnit:
     @property
     def fallback(self) -> int:
         """The nearest earlier position that would still be resumable without this state."""
-        return next((node.position for node in self.node.ancestors() if node.mark is not None), 0)
+        node = self.node.parent
+        while node is not None and node.mark is None and node.parent is not None:
+            node = node.parent
+        return node.position if node is not None else 0
 
     @property
     def size_blocks(self) -> int:
@@ -100,13 +101,14 @@ class RecoveryUnit:
         # Asked of the point where thousands of conversations branch: look at no more children than the caller takes.
         pending = [iter(self.node.children.values())]
         while pending:
-            node = next(pending[-1], None)
-            if node is None:
-                pending.pop()
-            elif node.mark is not None:
-                yield node.mark
+            for node in pending[-1]:
+                if node.mark is not None:
+                    yield node.mark
+                else:
+                    pending.append(iter(node.children.values()))
+                    break
             else:
-                pending.append(iter(node.children.values()))
+                pending.pop()
 
     @property
     def is_branch(self) -> bool:

@@ -101,6 +101,22 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     known = {field.name for field in fields(Settings)}
     if unknown := sorted(set(given) - known):
         raise SettingsError(f"{SETTINGS_VARIABLE} has unknown keys {unknown}; known are {sorted(known)}")
-    if "prefill_cost_coefficients" in given:
-        given["prefill_cost_coefficients"] = tuple(given["prefill_cost_coefficients"])
+    for name, value in given.items():
+        default = getattr(Settings(), name)
+        if not _fits(default, value):
+            raise SettingsError(f"{SETTINGS_VARIABLE}: {name} cannot be {value!r}; its default is {default!r}")
+        if isinstance(value, list):
+            given[name] = tuple(value)
     return Settings(**{**given, "mode": mode})
+
+
+def _fits(default: object, value: object) -> bool:
+    """Whether `value`, from JSON, is of the kind that `default` is; None stands for an optional whole number."""
+    if isinstance(default, tuple):
+        is_row = isinstance(value, list) and len(value) == len(default)
+        return is_row and all(map(_fits, default, value))  # type: ignore[call-overload]
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(default, bool) and isinstance(value, bool)
+    if default is None:
+        return value is None or isinstance(value, int)
+    return isinstance(value, (int, float)) if isinstance(default, float) else isinstance(value, type(default))
