@@ -77,11 +77,16 @@ class HybridCache:
         return marked[-1].mark if marked else None
 
     def park(self, request: Hashable, unit: RecoveryUnit, now: float) -> None:
-        """A waiting request is about to resume at `unit`: evict it only when nothing else is left. Idempotent."""
+        """A waiting request is about to resume at `unit`: evict it only when nothing else is left. Idempotent.
+
+        Of several parked units the one whose first request came last goes first.
+        """
         if self._parked.get(request) is unit:
             return
         self.unpark(request, now)
         self._parked[request] = unit
+        if unit.parked == 0:
+            unit.park_serial = next(self._serials)
         unit.parked += 1
         self.queue.push(unit, now)
 
@@ -261,16 +266,14 @@ class HybridCache:
         self.queue.push(unit, now)
 
     def _follow(self, unit: RecoveryUnit, now: float) -> None:
-        """A request left `unit`: tell the states above. Re-ranks the nearest, or all if the policy follows paths."""
+        """A request left `unit`: tell the states above. Re-ranks the nearest, and those the policy says have moved."""
         ended = unit.checkpoint.kind == REQUEST_END
         nearest = True
         for node in unit.node.ancestors():
             above = node.mark
             if above is None:
                 continue
-            above.path_end = max(unit.path_end, unit.position)
-            above.turns_above += ended
-            if nearest or self.policy.follows_path:
+            if self.policy.follow(above, unit.path_end, ended=ended, nearest=nearest) or nearest:
                 self.queue.push(above, now)
             nearest = False
 

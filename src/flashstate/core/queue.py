@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from typing import ClassVar
 
 from flashstate.core.policies.base import Policy, Rank
 from flashstate.core.state import RecoveryUnit
@@ -17,6 +18,9 @@ class EvictionQueue:
     Ranks that may have fallen must be pushed again at once (`push`); ranks that may have risen are found out
     when they come up. Held units are passed over, parked ones go only when nothing else is left.
     """
+
+    SLACK: ClassVar[int] = 64
+    """Stale entries that do not matter."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -42,18 +46,18 @@ class EvictionQueue:
 
     def push(self, unit: RecoveryUnit, now: float) -> None:
         """Re-rank `unit` now; its older entries go stale. O(log units) amortised."""
-        if unit.is_held or unit not in self._members:
+        if unit.node.live or unit not in self._members:
             return
-        unit.version += 1
+        unit.version = version = unit.version + 1
         if unit.parked:
             self._parked.add(unit)
             return
         self._parked.discard(unit)
-        heapq.heappush(self._heap, (self.policy.rank(unit, now), unit.serial, unit.version, unit))
+        heapq.heappush(self._heap, (self.policy.rank(unit, now), unit.serial, version, unit))
         deadline = self.policy.deadline(unit, now)
         if deadline is not None:
             heapq.heappush(self._timers, (deadline, unit.serial, unit.version, unit))
-        if len(self._heap) + len(self._timers) > 64 + 3 * len(self._members):
+        if len(self._heap) + len(self._timers) > self.SLACK + 3 * len(self._members):
             self._drop_stale()
 
     def rebuild(self, units: Iterable[RecoveryUnit], now: float) -> None:
@@ -76,10 +80,9 @@ class EvictionQueue:
                 return unit, current
             heapq.heapreplace(self._heap, (current, unit.serial, version, unit))
         waiting = [unit for unit in self._parked if unit.parked and not unit.is_held]
-        if not waiting:
-            return None
-        victim = min(waiting, key=lambda unit: (self.policy.rank(unit, now), unit.serial))
-        return victim, self.policy.rank(victim, now)
+        # Requests are served in order of arrival: the one parked last will be resumed from last.
+        last = max(waiting, key=lambda unit: unit.park_serial, default=None)
+        return None if last is None else (last, self.policy.rank(last, now))
 
     def queued_rank(self, unit: RecoveryUnit) -> Rank | None:
         """The rank `unit` is queued under; None if it is not. Scans: for checks only."""

@@ -46,6 +46,7 @@ class RecoveryUnit:
         "checkpoint",
         "last_use_s",
         "node",
+        "park_serial",
         "parked",
         "path_end",
         "position",
@@ -68,11 +69,13 @@ class RecoveryUnit:
         self.last_use_s = 0.0
         self.use_serial = 0
         self.path_end = checkpoint.position
-        """Where the latest request on this path ended, in tokens."""
+        """Where the latest request on this path ended, in tokens, as far as the policy follows it."""
         self.turns_above = 0
         """Captures made deeper on this path since."""
         self.parked = 0
         """Waiting requests about to resume here."""
+        self.park_serial = 0
+        """When the first of them came, in the cache's count of events."""
         self.version = 0
 
     @property
@@ -111,22 +114,24 @@ class RecoveryUnit:
                 pending.pop()
 
     @property
-    def is_branch(self) -> bool:
-        """Whether two or more cached states sit right below."""
-        below = self.states_below()
-        return next(below, None) is not None and next(below, None) is not None
-
-    @property
-    def next_below(self) -> RecoveryUnit | None:
-        """The nearest deeper cached state (any one of them at a branch point)."""
-        return next(self.states_below(), None)
+    def below(self) -> tuple[RecoveryUnit | None, bool]:
+        """The nearest deeper cached state, or None, and whether there are others: then this is a branch point."""
+        children = self.node.children
+        if len(children) < 2:
+            # By far the commonest: a leaf, or one turn after another.
+            child = next(iter(children.values()), None)
+            if child is None or child.mark is not None:
+                return (child.mark if child else None), False
+        states = self.states_below()
+        return next(states, None), next(states, None) is not None
 
     @property
     def tier(self) -> str:
         """leaf, inner (superseded by exactly one deeper state) or branch."""
-        if self.next_below is None:
+        below, is_branch = self.below
+        if below is None:
             return "leaf"
-        return "branch" if self.is_branch else "inner"
+        return "branch" if is_branch else "inner"
 
 
 class UnitTree(PrefixTree[RecoveryUnit]):

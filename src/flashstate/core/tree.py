@@ -99,35 +99,27 @@ class PrefixTree(Generic[M]):
 
     def find(self, path: TokenPath, limit: int) -> Match[M]:
         """The longest filed prefix of `path`, at most `limit` tokens. Does not mutate."""
-        node: Node[M] | None = self.roots.get(path.namespace)
-        if node is None:
+        root = self.roots.get(path.namespace)
+        if root is None:
             return Match(Root(path, self.block_tokens), 0, None, ())
         marked: list[Node[M]] = []
-        child = self._toward(node, path, limit)
-        while child is not None:
-            below = self._toward(child, path, limit)
-            if below is None or not self._runs_into(below, path, limit):
-                length = child.piece.match(path, limit)
-                if length < child.position:
-                    return Match(node, length, child if length > node.position else None, tuple(marked))
-            node, child = child, below
+        above: Node[M] = root
+        node: Node[M] = root
+        while True:
+            position = node.position
+            below = node.children.get(path.token(position)) if position < limit else None
+            # A key names a whole prefix: the first one below proves all of `node`'s tokens without comparing them.
+            boundary = position // self.block_tokens + 1
+            keys = below.piece.keys if below is not None and boundary * self.block_tokens <= limit else None
+            if not keys or keys[0] != path.key(boundary):
+                length = node.piece.match(path, limit)
+                if length < position:
+                    return Match(above, length, node if length > above.position else None, tuple(marked))
             if self.is_filed(node):
                 marked.append(node)
-        return Match(node, node.position, None, tuple(marked))
-
-    @staticmethod
-    def _toward(node: Node[M], path: TokenPath, limit: int) -> Node[M] | None:
-        """The only child of `node` that `path` may run into."""
-        position = node.position
-        return node.children.get(path.token(position)) if position < limit else None
-
-    def _runs_into(self, node: Node[M], path: TokenPath, limit: int) -> bool:
-        """Whether the first key in `node`'s segment proves that `path` runs through all of its parent's.
-
-        Keys name whole prefixes, so that one comparison saves those of every token in a partly filled block above.
-        """
-        keys, boundary = node.piece.keys, node.piece.start // self.block_tokens + 1
-        return bool(keys) and boundary * self.block_tokens <= limit and keys[0] == path.key(boundary)
+            if below is None:
+                return Match(node, position, None, tuple(marked))
+            above, node = node, below
 
     def insert(self, path: TokenPath, position: int, blocks: Sequence[KVBlock]) -> Placed[M]:
         """Make a node at `position` of `path`. `blocks` are the whole prefix's; those already held are not taken."""

@@ -62,6 +62,7 @@ class StateKeeper:
         )
         self.queue = HoldingQueue(self.pool, self._evict)
         self._captures_ends = settings.mamba_frontier_checkpoint
+        self._exports_prompt_ends = settings.mamba_prefill_export
         self._awaiting: dict[str, tuple[int, bool]] = {}
         """Waiting requests looked up so far: where they would resume, and whether at a state of ours."""
 
@@ -71,6 +72,17 @@ class StateKeeper:
         return len(self._states)
 
     # --- a request's life, in the order the scheduler tells it -------------------------------------------
+
+    def arrived(self, request: Request) -> None:
+        """`request` joined the queue (new or preempted): park the state it will resume from until it starts.
+
+        Without this the turns being served evict the states of the turns waiting behind them.
+        """
+        if request.prompt_embeds is not None or request.skip_reading_prefix_cache:
+            return
+        state = self.cache.lookup(self._path(request), request.num_tokens - 1)
+        if state is not None:
+            self.cache.park(request.request_id, state.unit, time.monotonic())
 
     def resume(self, request: Request, found: int, limit: int) -> Resume | None:
         """The state to resume `request` from, if deeper than the `found` tokens that vLLM has itself.
@@ -149,12 +161,21 @@ class StateKeeper:
         return "error" if request.status == RequestStatus.FINISHED_ERROR else None
 
     def _capture_boundaries(self, request: Request, path: RequestPath, kv: list[KVBlock], end: int) -> None:
-        """Keep the states vLLM itself took at block boundaries inside the prompt, as units of their own."""
+        """Keep the states vLLM itself took at block boundaries inside the prompt, as units of their own.
+
+        The prompt's last boundary only stands in for its end: not where that is exported.
+        """
         size = self.block_size
         prompt = (request.num_prompt_tokens - 1) // size * size
         junction = request.shared_prefix_boundary // size * size
         for position, kind in sorted({(junction, JUNCTION), (prompt, PROMPT_BOUNDARY)}):
             if not 0 < position < end or (kind == JUNCTION and position == prompt):
+                continue
+            if (
+                kind == PROMPT_BOUNDARY
+                and self._exports_prompt_ends
+                and position != request.num_prompt_tokens - 1
+            ):
                 continue
             hashed = request.block_hashes[position // size * self._hash_ratio - 1]
             groups = [group.kv_cache_group_id for group in self._states]

@@ -76,6 +76,10 @@ class FlashScheduler(_Prepared):
             return blocks, found, junction, diverged
         return resume.blocks, resume.position, junction if junction > resume.position else 0, False
 
+    def add_request(self, request: Request) -> None:
+        super().add_request(request)
+        self.keeper.arrived(request)
+
     def _mamba_block_aligned_split(
         self, request: Request, num_new_tokens: int, local: int = 0, external: int = 0
     ) -> int:
@@ -105,14 +109,19 @@ class FlashScheduler(_Prepared):
         self.keeper.ended(request.request_id)
         if self._export is not None:
             self._export.forget(request.request_id)
+        if not (self._resetting or request.is_finished()):
+            self.keeper.arrived(request)
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
-        self.keeper.clear()
+        # Requests preempted by the reset must not leave states behind; a refused reset leaves the cache as it is.
         self._resetting = True
         try:
-            return bool(super().reset_prefix_cache(*args, **kwargs))
+            done = bool(super().reset_prefix_cache(*args, **kwargs))
         finally:
             self._resetting = False
+        if done:
+            self.keeper.clear()
+        return done
 
     def make_stats(self, *args: Any, **kwargs: Any) -> SchedulerStats | None:
         stats = super().make_stats(*args, **kwargs)

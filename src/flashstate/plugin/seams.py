@@ -75,6 +75,7 @@ SEAMS = (
         OVERRIDDEN,
         optional=("max_cache_hit_length",),
     ),
+    Seam(_SCHEDULER, "Scheduler.add_request", ("request",), OVERRIDDEN),
     Seam(_SCHEDULER, "Scheduler._free_request_blocks", ("request",), OVERRIDDEN),
     Seam(
         _SCHEDULER,

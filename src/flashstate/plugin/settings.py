@@ -28,7 +28,7 @@ class Settings:
     mode: str = OFF
     mamba_frontier_checkpoint: bool = True
     """Keep the exact end of every request."""
-    mamba_prefill_export: bool = False
+    mamba_prefill_export: bool = True
     """Also keep the state at len(prompt) - 1, by ending a chunk there while no kernel exports inside one."""
     prefix_cache_eviction: str = "rollback"
     prefix_cache_leaf_last: bool = False
@@ -104,7 +104,9 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     for name, value in given.items():
         default = getattr(Settings(), name)
         if not _fits(default, value):
-            raise SettingsError(f"{SETTINGS_VARIABLE}: {name} cannot be {value!r}; its default is {default!r}")
+            raise SettingsError(
+                f"{SETTINGS_VARIABLE}: {name} cannot be {value!r}; its default is {default!r}"
+            )
         if isinstance(value, list):
             given[name] = tuple(value)
     return Settings(**{**given, "mode": mode})

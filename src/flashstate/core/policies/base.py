@@ -39,8 +39,6 @@ class Policy(ABC):
 
     name: ClassVar[str]
     registry: ClassVar[dict[str, type[Policy]]] = {}
-    follows_path: ClassVar[bool] = False
-    """Whether ranks depend on `path_end` or `turns_above`, so that a capture re-ranks every state above it."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
@@ -61,6 +59,14 @@ class Policy(ABC):
 
     def evicted(self, unit: RecoveryUnit, rank: Rank) -> None:
         """`unit` was evicted at `rank` (called before the tree changes)."""
+
+    def follow(self, unit: RecoveryUnit, path_end: int, *, ended: bool, nearest: bool) -> bool:
+        """A state below `unit` was captured, on a path that now ends at `path_end` tokens.
+
+        `ended`: it is a request's end. `nearest`: no other state is between. True when the rank of `unit` may have
+        fallen by it (the nearest is ranked again in any case).
+        """
+        return False
 
     def deadline(self, unit: RecoveryUnit, now: float) -> float | None:
         """When the rank of `unit` will change with no event, in seconds; None: it will not."""

@@ -1,0 +1,1 @@
+"""What measures. Run one as `python -m benchmarks.NAME` from the repository's root."""

@@ -1,0 +1,213 @@
+"""Time of a lookup, a capture and an eviction against the number of cached states: `python -m benchmarks.core`.
+
+The cache holds conversations under a few shared system prompts, each of 1 to 22 turns (median depth 33 KV blocks), a
+state at every turn's end, as after a long run. Then turns come one by one: look up, run, capture the end, evict down
+to the size again. Medians are those of the best of ten batches, since a busy machine only adds. Exits 1 if a median
+at 100,000 states is 50 us or more, or if it grows more from 1,000 states to 1,000,000 than log2(states) does.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import sys
+from array import array
+from dataclasses import dataclass, field
+from itertools import count
+from statistics import median, quantiles
+from time import perf_counter, perf_counter_ns
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import machine
+from flashstate.core.cache import HybridCache
+from flashstate.core.path import Tokens
+from flashstate.core.policies import make_policy, policy_names
+from flashstate.core.state import REQUEST_END, Checkpoint
+
+LIMIT_US = 50.0
+SIZES = (1_000, 100_000, 1_000_000)
+MIDDLE = 100_000
+DEFAULT_POLICY = "rollback"
+OPERATIONS = ("lookup", "capture", "evict")
+TURNS = 22
+BLOCKS_A_TURN = 3
+CHECKPOINT_BLOCKS = 5
+SYSTEM_PROMPTS = 8
+BATCHES = 10
+TURNS_A_BATCH = 1_000
+
+
+@dataclass
+class Workload:
+    """Conversations over one cache. `block_tokens` only scales the token arrays: figures count blocks."""
+
+    policy: str
+    states: int
+    block_tokens: int = 16
+    dice: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def __post_init__(self) -> None:
+        self.cache = HybridCache(
+            block_tokens=self.block_tokens,
+            policy=make_policy(self.policy),
+            history_tokens=2 * self.states * BLOCKS_A_TURN * self.block_tokens,
+        )
+        self.lengths: list[int] = []
+        self.serials: list[int] = []
+        self._conversations = count()
+        self._blocks = count()
+        self._now = 0.0
+        while len(self.cache) < self.states:
+            talk = self._open()
+            for _ in range(self.dice.randint(1, TURNS)):
+                self._turn(talk, None)
+
+    def _open(self) -> int:
+        self.lengths.append(self.block_tokens * BLOCKS_A_TURN)
+        self.serials.append(next(self._conversations))
+        return len(self.lengths) - 1
+
+    def _path(self, talk: int, length: int) -> Tokens:
+        """Its system prompt, then tokens of its own."""
+        serial, shared = self.serials[talk], self.block_tokens * BLOCKS_A_TURN
+        ids = array("q", range(serial % SYSTEM_PROMPTS, SYSTEM_PROMPTS * shared, SYSTEM_PROMPTS))
+        own = (serial + 1) << 24
+        ids.extend(range(own, own + length - shared))
+        path = Tokens(ids, self.block_tokens)
+        path.key(length // self.block_tokens)  # the engine has hashed it already
+        return path
+
+    def _turn(self, talk: int, times: dict[str, list[int]] | None) -> None:
+        """The next turn of `talk`, evicting down to size. Appends to `times`, in nanoseconds."""
+        size = self.block_tokens
+        added = self.dice.randint(size * (2 * BLOCKS_A_TURN - 1) // 2, size * (2 * BLOCKS_A_TURN + 1) // 2)
+        self.lengths[talk] += added
+        length, self._now = self.lengths[talk], self._now + 0.1
+        path, request, cache = self._path(talk, length), object(), self.cache
+        kv = [(next(self._blocks),) for _ in range(-(-length // size))]
+        checkpoint = Checkpoint(
+            length, tuple(next(self._blocks) for _ in range(CHECKPOINT_BLOCKS)), REQUEST_END
+        )
+
+        began = perf_counter_ns()
+        state = cache.lookup(path, length - 1)
+        looked_up = perf_counter_ns()
+        cache.admit(request, path, state.position if state else 0, self._now)
+        cache.learn(path, self._now)
+        captures = perf_counter_ns()
+        cache.capture(path, checkpoint, kv, self._now, room=True)
+        captured = perf_counter_ns()
+        cache.computed(path, length)
+        cache.release(request, self._now)
+        if times is None:
+            return
+        times["lookup"].append(looked_up - began)
+        times["capture"].append(captured - captures)
+        while len(cache) > self.states:
+            began = perf_counter_ns()
+            cache.evict(self._now)
+            times["evict"].append(perf_counter_ns() - began)
+
+    def measure(self, turns: int) -> dict[str, list[float]]:
+        """Microseconds of every operation in `turns` turns of conversations picked at random."""
+        times: dict[str, list[int]] = {name: [] for name in OPERATIONS}
+        for _ in range(turns):
+            talk = self.dice.randrange(len(self.lengths))
+            if self.lengths[talk] > self.block_tokens * BLOCKS_A_TURN * TURNS:
+                self.serials[talk] = next(self._conversations)
+                self.lengths[talk] = self.block_tokens * BLOCKS_A_TURN
+            self._turn(talk, times)
+        return {name: [ns / 1000 for ns in values] for name, values in times.items()}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, microseconds."""
+
+    policy: str
+    states: int
+    block_tokens: int
+    seconds: float
+    medians: dict[str, float]
+    p99: dict[str, float]
+
+
+def measure(policy: str, states: int, block_tokens: int = 16, batches: int = BATCHES) -> Row:
+    """Build a cache and time it; build it again before evictions have made another of it."""
+    began = perf_counter()
+    turns = min(TURNS_A_BATCH, states // 4)
+    times: list[dict[str, list[float]]] = []
+    while len(times) < batches:
+        workload = Workload(policy, states, block_tokens)
+        # As vLLM does after start: what stays is not walked by every garbage collection.
+        gc.collect()
+        gc.freeze()
+        fresh = max(states // (4 * turns), 1)
+        times += [workload.measure(turns) for _ in range(min(fresh, batches - len(times)))]
+        del workload
+        gc.unfreeze()
+    return Row(
+        policy,
+        states,
+        block_tokens,
+        perf_counter() - began,
+        {name: min(median(batch[name]) for batch in times) for name in OPERATIONS},
+        {name: quantiles([us for batch in times for us in batch[name]], n=100)[98] for name in OPERATIONS},
+    )
+
+
+def table(rows: list[Row]) -> Table:
+    """What was measured."""
+    out = Table("policy", "states", "block", title=f"core: median / p99, microseconds\n{machine()}")
+    for column in (*OPERATIONS, "s"):
+        out.add_column(column, justify="right")
+    for row in rows:
+        cells = [f"{row.medians[name]:.1f} / {row.p99[name]:.0f}" for name in OPERATIONS]
+        out.add_row(row.policy, f"{row.states:,}", f"{row.block_tokens:,}", *cells, f"{row.seconds:.1f}")
+    return out
+
+
+def failures(rows: list[Row]) -> list[str]:
+    """What exceeds its limit, one line each."""
+    found = [
+        f"{row.policy}: median {name} {row.medians[name]:.1f} us at {row.states:,} states: limit {LIMIT_US:.0f}"
+        for row in rows
+        if row.states == MIDDLE
+        for name in OPERATIONS
+        if row.medians[name] >= LIMIT_US
+    ]
+    by_size = {row.states: row for row in rows if row.policy == DEFAULT_POLICY and row.block_tokens == 16}
+    small, large = by_size[SIZES[0]], by_size[SIZES[-1]]
+    allowed = math.log2(large.states) / math.log2(small.states)
+    for name in OPERATIONS:
+        growth = large.medians[name] / small.medians[name]
+        if growth > allowed:
+            found.append(
+                f"{name}: {growth:.2f} times as slow at {large.states:,} states as at {small.states:,}: "
+                f"limit {allowed:.2f}"
+            )
+    return found
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    console = Console(width=120)
+    rows = []
+    runs = [(DEFAULT_POLICY, states, 16) for states in SIZES]
+    runs += [(name, MIDDLE, 16) for name in policy_names() if name != DEFAULT_POLICY]
+    # The published geometry of GLM-5.3-Flash, as far as its tokens fit in memory.
+    runs.append((DEFAULT_POLICY, SIZES[0], 4352))
+    for policy, states, block_tokens in runs:
+        rows.append(measure(policy, states, block_tokens, BATCHES if block_tokens == 16 else 2))
+    console.print(table(rows))
+    problems = failures(rows)
+    for problem in problems:
+        console.print(problem, style="red")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""The lines that the report draws of one engine's run."""
+
+from __future__ import annotations
+
+from flashstate.replay.driver import Replay
+from flashstate.report.html import Curves
+
+
+def curves(run: Replay) -> Curves:
+    """Recomputed tokens piling up request by request, and the share of requests by time to first token."""
+    answered = [record for record in run.measured if record.error is None]
+    piled, total = [(0.0, 0.0)], 0
+    for number, record in enumerate(sorted(answered, key=lambda record: record.end_s), start=1):
+        total += record.recomputed_tokens
+        piled.append((float(number), float(total)))
+    waits = sorted(record.ttft_s for record in answered if record.ttft_s is not None)
+    shares = [(wait, (rank + 1) / len(waits)) for rank, wait in enumerate(waits)]
+    return Curves(recomputed=tuple(piled), first_token=tuple(shares))
