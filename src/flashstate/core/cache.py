@@ -73,8 +73,8 @@ class HybridCache:
         return HybridState(unit.checkpoint, tuple(self.tree.blocks_of(unit.node)), unit)
 
     def _deepest(self, path: TokenPath, limit: int) -> RecoveryUnit | None:
-        marked = self.tree.find(path, limit).marked
-        return marked[-1].mark if marked else None
+        node = next(self.tree.filed(self.tree.find(path, limit).node), None)
+        return node.mark if node is not None else None
 
     def park(self, request: Hashable, unit: RecoveryUnit, now: float) -> None:
         """A waiting request is about to resume at `unit`: evict it only when nothing else is left. Idempotent.
@@ -268,12 +268,12 @@ class HybridCache:
     def _follow(self, unit: RecoveryUnit, now: float) -> None:
         """A request left `unit`: tell the states above. Re-ranks the nearest, and those the policy says have moved."""
         ended = unit.checkpoint.kind == REQUEST_END
-        nearest = True
+        nearest, follow = True, self.policy.follow
         for node in unit.node.ancestors():
             above = node.mark
             if above is None:
                 continue
-            if self.policy.follow(above, unit.path_end, ended=ended, nearest=nearest) or nearest:
+            if follow(above, unit.path_end, ended=ended, nearest=nearest) or nearest:
                 self.queue.push(above, now)
             nearest = False
 

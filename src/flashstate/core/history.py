@@ -76,7 +76,7 @@ class History(PrefixTree[Past]):
         known = below.mark is not None and match.length > 0
         return Precedent(
             match.length,
-            tuple(node.position for node in match.marked),
+            tuple(node.position for node in self.filed(match.node))[::-1],
             below.mark.latest_end if known and below.mark is not None else None,
         )
 

@@ -54,12 +54,11 @@ class Root(Node[M]):
 
 @dataclass(frozen=True, slots=True)
 class Match(Generic[M]):
-    """How far a path is known: `length` tokens, past `node` by part of `into`; `marked` on the way, deepest last."""
+    """How far a path is known: `length` tokens, past `node` by part of `into`."""
 
     node: Node[M]
     length: int
     into: Node[M] | None
-    marked: tuple[Node[M], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,7 @@ class PrefixTree(Generic[M]):
         """The longest filed prefix of `path`, at most `limit` tokens. Does not mutate."""
         root = self.roots.get(path.namespace)
         if root is None:
-            return Match(Root(path, self.block_tokens), 0, None, ())
-        marked: list[Node[M]] = []
+            return Match(Root(path, self.block_tokens), 0, None)
         above: Node[M] = root
         node: Node[M] = root
         while True:
@@ -114,12 +112,16 @@ class PrefixTree(Generic[M]):
             if not keys or keys[0] != path.key(boundary):
                 length = node.piece.match(path, limit)
                 if length < position:
-                    return Match(above, length, node if length > above.position else None, tuple(marked))
-            if self.is_filed(node):
-                marked.append(node)
+                    return Match(above, length, node if length > above.position else None)
             if below is None:
-                return Match(node, position, None, tuple(marked))
+                return Match(node, position, None)
             above, node = node, below
+
+    def filed(self, node: Node[M]) -> Iterator[Node[M]]:
+        """Those of `node` and the nodes above it that a lookup should report, deepest first."""
+        if self.is_filed(node):
+            yield node
+        yield from filter(self.is_filed, node.ancestors())
 
     def insert(self, path: TokenPath, position: int, blocks: Sequence[KVBlock]) -> Placed[M]:
         """Make a node at `position` of `path`. `blocks` are the whole prefix's; those already held are not taken."""
