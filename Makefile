@@ -3,7 +3,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-DEMO_ARGS ?= --quick
+DEMO_ARGS ?=
 TEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: $(STAMP) ## stock vLLM against flashstate, side by side (DEMO_ARGS="--quick")
+demo: $(STAMP) ## stock vLLM against flashstate, side by side (DEMO_ARGS="--quick" for less)
 	@$(BIN)/flashstate demo $(DEMO_ARGS)
 
 test: $(STAMP) ## all tests, real engines included (TEST_ARGS="-m 'not engine'" leaves them out)
