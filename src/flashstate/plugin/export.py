@@ -40,12 +40,20 @@ class ChunkEndExport:
             return None
         return position if position % self._keeper.block_size else None
 
-    def clip(self, request: Request, start: int, count: int) -> int:
-        """`count` tokens from `start`, but not past the position to export."""
+    def clip(self, request: Request, start: int, wanted: int, split: int) -> int:
+        """How many tokens from `start` to compute: `split` of the `wanted` by vLLM's own rule.
+
+        Where the chunk can reach the position to export, it goes there without vLLM's stop at the last block
+        boundary: the prompt's end stands in for that state, and no step is added. A chunk that starts inside a
+        block must still stop at the next boundary, or vLLM would file the old state under it.
+        """
         position = self.position(request)
-        if position is not None and start < position < start + count:
+        if position is None or position <= start:
+            return split
+        stops_before = start % self._keeper.block_size or start < request.shared_prefix_boundary < position
+        if position <= start + wanted and not stops_before:
             return position - start
-        return count
+        return min(split, position - start)
 
     def queue_copies(self, running: Iterable[Request]) -> None:
         """Before a step is scheduled: queue a copy of each state that stands at its position, for that step.

@@ -86,7 +86,8 @@ class FlashScheduler(_Prepared):
         count: int = super()._mamba_block_aligned_split(request, num_new_tokens, local, external)
         if self._export is None:
             return count
-        return self._export.clip(request, request.num_computed_tokens + local + external, count)
+        start = request.num_computed_tokens + local + external
+        return self._export.clip(request, start, num_new_tokens, count)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         if self._export is not None:
