@@ -15,8 +15,6 @@ from tests.plugin.served import Served, serving
 
 pytestmark = pytest.mark.engine
 
-BLOCK = 160
-
 
 @pytest.fixture(scope="module")
 def served(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -58,10 +56,10 @@ def test_a_rewind_is_a_miss_with_a_reason(served: Served, fresh: Tokens) -> None
     first = served.complete(prompt, 100)
     before = served.metrics_when(lambda found: True)
     again = served.complete(prompt + first.tokens[:60] + fresh(9), 2)
-    assert again.cached == BLOCK
+    assert again.cached == len(prompt) - 1
     after = served.metrics_when(lambda found: grown(found, before, "requests_total") >= 1)
     assert grown(after, before, "ideal_tokens_total") == 260
-    assert grown(after, before, "missed_tokens_total|placement") == 100
+    assert grown(after, before, "missed_tokens_total|placement") == 61
 
 
 def test_a_stop_string(served: Served, fresh: Tokens) -> None:
@@ -73,9 +71,9 @@ def test_a_stop_string(served: Served, fresh: Tokens) -> None:
     assert answer.tokens == free.tokens[: len(answer.tokens)]
     following = served.complete(prompt + answer.tokens + fresh(30), 3, cache_salt="stop")
     # The server sees the string when the engine may have gone on: by a token or none (then the state ends with what
-    # the client has), or by more (then it holds tokens the client never saw, and the last boundary serves).
+    # the client has), or by more (then it holds tokens the client never saw, and the prompt's end serves).
     total = len(prompt) + len(answer.tokens)
-    assert following.cached in ((len(prompt) - 1) // BLOCK * BLOCK, total - 1, total)
+    assert following.cached in (len(prompt) - 1, total - 1, total)
 
 
 def test_a_stop_token(served: Served, fresh: Tokens) -> None:
