@@ -55,6 +55,9 @@ def serve(context: typer.Context) -> None:
         run(context.args)
     except (SettingsError, UnsupportedError, SeamError) as error:
         fail(str(error), 2)
+    except Exception as error:
+        # vLLM has logged it in full; what matters is the last line.
+        fail(f"the server stopped: {' '.join(str(error).split())[:300] or type(error).__name__}")
 
 
 @app.command()
