@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from tests.plugin.engine import Ask, EngineProcess
-from tests.plugin.exact import Tokens, assert_right, compare
+from flashstate.models.tiny import FAMILIES
+from tests.plugin.engine import Ask, EngineProcess, EngineSpec, running
+from tests.plugin.exact import Tokens, assert_exact, assert_right, compare
 
 pytestmark = pytest.mark.engine
 
@@ -30,3 +32,18 @@ def test_preempted_requests_resume_where_they_were(small_engine: EngineProcess, 
     assert engine.call("reset")
     said = assert_right([found for ask, answer in done for found in compare(engine, ask, answer)])
     print(f"{len(restarts)} restarts, {sum(b.resumed == a.end for a, b in restarts)} where they were; {said}")
+
+
+@pytest.mark.parametrize("tokens", [1100, 1300])
+def test_a_turn_that_fits_only_without_its_state_is_served_cold(models: dict[str, Path], tokens: int) -> None:
+    """The state, its copy and the prompt do not fit together: a miss, not a turn that waits for ever."""
+    arguments = {"num_gpu_blocks_override": 22, "max_model_len": 1760}
+    spec = EngineSpec(models["gdn"], FAMILIES["gdn"].block_size, arguments=arguments)
+    fresh = Tokens(f"cold{tokens}")
+    with running(spec) as engine:
+        first = engine.ask(ask := Ask("first", fresh(tokens), max_tokens=4))
+        following = Ask("next", ask.tokens + first.tokens + fresh(60), max_tokens=4)
+        answers = engine.run(following, max_steps=200)
+        assert len(answers["next"].tokens) == 4
+        assert_exact(engine, [following], answers)
+        engine.call("check_idle")

@@ -90,7 +90,7 @@ class StateKeeper:
         May be asked every step while the request waits; `started` tells when it is over.
         """
         state = None
-        if request.prompt_embeds is None:
+        if request.prompt_embeds is None and self._fits_beside_a_state(request):
             state = self.cache.lookup(self._path(request), limit)
         now = time.monotonic()
         if state is None or state.position <= found:
@@ -100,6 +100,17 @@ class StateKeeper:
         self.cache.park(request.request_id, state.unit, now)
         self._awaiting[request.request_id] = (state.position, True)
         return Resume(self._blocks(state), state.position)
+
+    def _fits_beside_a_state(self, request: Request) -> bool:
+        """Whether the cache could hold `request` and the state it resumes from, were it alone.
+
+        A resume needs the state it copies, its copy, and the next block's state: a request that fits only without
+        them would wait for ever.
+        """
+        kv = -(-request.num_tokens // self.block_size) + 1
+        wanted = kv * len(self._attention) + 3 * len(self._states)
+        total: int = self.pool.num_gpu_blocks
+        return bool(wanted <= total - 1)
 
     @property
     def awaiting(self) -> list[str]:
