@@ -39,14 +39,19 @@ def model_sizes(model: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not a readable config.json ({error})") from None
     try:
         found = geometry(config)
+        blocks = found.checkpoint_blocks
     except KeyError as error:
         raise ValueError(f"{path}: {error.args[0]} is missing") from None
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be sized: {error}") from None
+    if found.checkpoint_bytes <= 0 or found.kv_bytes_per_token <= 0:
+        raise ValueError(f"{path}: not a hybrid of recurrent and attention layers")
     return {
         "checkpoint_bytes": found.checkpoint_bytes,
         "kv_bytes_per_token": found.kv_bytes_per_token,
         "checkpoint_worth_tokens": round(found.checkpoint_bytes / found.kv_bytes_per_token),
         "smallest_block_tokens": found.smallest_block_tokens,
-        "blocks_per_checkpoint": found.checkpoint_blocks,
+        "blocks_per_checkpoint": blocks,
         # The state after n tokens serves prompts of n + 1 and more.
         "smallest_cacheable_prompt_tokens": 1,
         "stock_smallest_cacheable_prompt_tokens": found.smallest_block_tokens + 1,

@@ -37,7 +37,9 @@ def test_later_tokens_cost_more(start: int, length: int, shift: int) -> None:
     assert cost.seconds(start, start + length) <= cost.seconds(start + shift, start + shift + length) + 1e-9
 
 
-@pytest.mark.parametrize(("d", "e"), [(-1.0, 1.0), (1.0, -1.0), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("d", "e"), [(-1.0, 1.0), (1.0, -1.0), (0.0, 0.0), (float("nan"), 1.0), (1.0, float("inf"))]
+)
 def test_refuses_what_is_no_cost(d: float, e: float) -> None:
     with pytest.raises(ValueError, match="--prefill-cost-coefficients"):
         PrefillCostModel(d, e)

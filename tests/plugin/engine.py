@@ -32,6 +32,8 @@ class Ask:
     chunks: History | None = None
     abort_after: int | None = None
     """Abort once this many tokens came out."""
+    seed: int | None = None
+    """Sample at temperature 1 by this seed."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,8 @@ class Engine:
 
         params = SamplingParams(
             max_tokens=ask.max_tokens,
-            temperature=0.0,
+            temperature=0.0 if ask.seed is None else 1.0,
+            seed=ask.seed,
             logprobs=20,
             ignore_eos=True,
             detokenize=False,

@@ -68,3 +68,12 @@ def test_forks_resume_from_a_prompt_whose_request_still_runs(exporting: EnginePr
         assert difference_from_replay(exporting, ask, answers[ask.name], history) == 0.0
     assert difference_from_replay(exporting, first, answers["running"], answers["running"].chunks) == 0.0
     exporting.call("check_idle")
+
+
+def test_a_seeded_request_is_not_cut_at_its_prompt_s_end(exporting: EngineProcess, fresh: Tokens) -> None:
+    """vLLM's CPU runner dies where a seeded request's chunk ends before its prompt does."""
+    ask = Ask("seeded", fresh(60), max_tokens=4, seed=7)
+    answer = exporting.ask(ask)
+    assert len(answer.tokens) == 4
+    assert answer.chunks[0] == (0, 60)
+    exporting.call("check_idle")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,9 @@ class PrefillCostModel:
     e: float = 3.33e-6
 
     def __post_init__(self) -> None:
-        if self.d < 0 or self.e < 0 or self.d + self.e == 0:
+        if not (isfinite(self.d) and isfinite(self.e)) or self.d < 0 or self.e < 0 or self.d + self.e == 0:
             raise ValueError(
-                f"prefill cost coefficients D={self.d} E={self.e}: both must be >= 0 and one > 0; "
+                f"prefill cost coefficients D={self.d} E={self.e}: both must be finite and >= 0, and one > 0; "
                 "pass e.g. --prefill-cost-coefficients 1.862e-5 3.33e-6"
             )
 

@@ -50,8 +50,8 @@ def _everything(workload: Workload, family: Family) -> int:
 
 
 def _least(workload: Workload, family: Family) -> int:
-    """The longest request, the checkpoints that vLLM keeps while it runs, and its null block."""
-    return _blocks(workload.most_tokens, family) + 3 * family.checkpoint_blocks + 1
+    """The longest request, the copy of a block it shares, the checkpoints held while it resumes, and the null block."""
+    return _blocks(workload.most_tokens, family) + 3 * family.checkpoint_blocks + 2
 
 
 def _blocks(tokens: int, family: Family) -> int:

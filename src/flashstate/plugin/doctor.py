@@ -79,10 +79,11 @@ def diagnose_wheel(wheel: Path) -> list[SeamState]:
 def _wheel_problem(archive: zipfile.ZipFile, seam: Seam) -> str | None:
     name = seam.module.replace(".", "/") + ".py"
     try:
-        source = archive.read(name).decode()
+        return source_problem(seam, archive.read(name).decode())
     except KeyError:
         return f"{name} is not in the wheel"
-    return source_problem(seam, source)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return f"{name} cannot be parsed ({error})"
 
 
 def _versions() -> dict[str, str | None]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vllm.platforms import current_platform
+
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
     from vllm.v1.request import Request
@@ -37,6 +39,10 @@ class ChunkEndExport:
         """Where to export; None where vLLM keeps the state anyway, or nothing should be kept."""
         position: int = request.num_prompt_tokens - 1
         if position <= 0 or request.num_output_tokens or request.prompt_embeds is not None:
+            return None
+        seeded = request.sampling_params is not None and request.sampling_params.seed is not None
+        if seeded and current_platform.is_cpu():
+            # vLLM's CPU runner dies where a seeded request's chunk ends before its prompt does.
             return None
         return position if position % self._keeper.block_size else None
 

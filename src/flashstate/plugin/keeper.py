@@ -108,7 +108,9 @@ class StateKeeper:
         them would wait for ever.
         """
         kv = -(-request.num_tokens // self.block_size) + 1
-        wanted = kv * len(self._attention) + 3 * len(self._states)
+        wanted = kv * len(self._attention)
+        for group in self._states:
+            wanted += 3 + int(group.kv_cache_spec.num_prefill_checkpoint_blocks > 0)
         total: int = self.pool.num_gpu_blocks
         return bool(wanted <= total - 1)
 

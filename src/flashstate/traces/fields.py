@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 from flashstate.traces.session import TraceError
 
+MOST = 1 << 40
+"""More than any trace has blocks."""
+
 
 class Fields:
     """Typed access to one object. A TraceError names the file and the field, from the file's root."""
@@ -59,11 +62,13 @@ class Fields:
         return value
 
     def counts(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers."""
+        """A list of whole numbers from 0 on, below MOST."""
         value = self._list(name)
         for i, item in enumerate(value):
             if isinstance(item, bool) or not isinstance(item, int):
                 raise self.error(f"{name}[{i}]", f"must be a whole number, not {_kind(item)}")
+            if not 0 <= item < MOST:
+                raise self.error(f"{name}[{i}]", f"must be from 0 to {MOST - 1}")
         return tuple(value)  # type: ignore[arg-type]  # checked just above
 
     def records(self, name: str) -> list[Fields]:

@@ -23,7 +23,7 @@ class PolicySettings:
     """Turns for which a superseded state still counts as a leaf (FlashState, appendix E)."""
 
     def __post_init__(self) -> None:
-        if self.leaf_idle_s is not None and self.leaf_idle_s < 0:
+        if self.leaf_idle_s is not None and not self.leaf_idle_s >= 0:
             raise ValueError(f"leaf idle seconds {self.leaf_idle_s}: must be >= 0")
         if self.keep_superseded_turns < 0:
             raise ValueError(f"superseded turns {self.keep_superseded_turns}: must be >= 0")
