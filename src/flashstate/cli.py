@@ -9,6 +9,10 @@ import typer
 
 from flashstate import __version__
 from flashstate.demo.command import demo
+from flashstate.report.command import report
+from flashstate.simulate.agreement_command import check_event_log
+from flashstate.simulate.command import simulate
+from flashstate.traces.command import app as trace
 
 app = typer.Typer(
     name="flashstate",
@@ -28,6 +32,10 @@ def fail(message: str, code: int = 1) -> NoReturn:
 
 
 app.command(name="demo")(demo)
+app.command(name="simulate")(simulate)
+app.command(name="check-log")(check_event_log)
+app.command(name="report")(report)
+app.add_typer(trace)
 
 
 @app.callback(invoke_without_command=True)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from flashstate.core.cache import Capture, HybridCache
+from flashstate.core.base import Capture
+from flashstate.core.cache import HybridCache
 from flashstate.core.cost import PrefillCostModel
 from flashstate.core.path import Tokens
 from flashstate.core.policies import PolicySettings, make_policy
@@ -33,12 +34,18 @@ class Host:
         return Tokens(tokens, self.block)
 
     def capture(
-        self, tokens: Sequence[int], now: float = 0.0, *, kind: str = REQUEST_END, room: bool = True
+        self,
+        tokens: Sequence[int],
+        now: float = 0.0,
+        *,
+        kind: str = REQUEST_END,
+        room: bool = True,
+        request: str | None = None,
     ) -> Capture:
         """Offer the state at the end of `tokens`, in blocks never used before."""
         kv = [self._new(self.width) for _ in range(-(-len(tokens) // self.block))]
         checkpoint = Checkpoint(len(tokens), self._new(self.checkpoint), kind)
-        got = self.cache.capture(self.path(tokens), checkpoint, kv, now, room=room)
+        got = self.cache.capture(self.path(tokens), checkpoint, kv, now, room=room, request=request)
         assert not got.taken & self.held
         self.held = (self.held | got.taken) - got.freed
         return got

@@ -117,7 +117,7 @@ def test_release_is_idempotent_and_knows_cold_requests() -> None:
 def test_observe_counts_every_token_once() -> None:
     host = Host("gds")
     host.capture(A[:40])
-    host.cache.computed(host.path(A), 60)
+    host.cache.computed("r", host.path(A), 60, 0.0)
     host.cache.observe(host.path(A[:80]), 40)
     counted = host.cache.counters.snapshot()
     assert (counted["prompt_tokens"], counted["resumed_tokens"], counted["ideal_tokens"]) == (80, 40, 60)
@@ -139,7 +139,7 @@ def test_clear_forgets_everything_but_the_counts() -> None:
     host.capture(A[:30])
     host.capture(A[:50])
     host.capture(B[:30])
-    host.cache.computed(host.path(A), 60)
+    host.cache.computed("r", host.path(A), 60, 0.0)
     host.resume("running", A)
     host.cache.park("waiting", host.unit(B[:30]), 0.0)
     host.evict()

@@ -1,8 +1,6 @@
-"""Matching of filed pieces against comparing token by token."""
+"""Filed pieces split and join; keys name prefixes."""
 
 from __future__ import annotations
-
-from collections.abc import Hashable, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,43 +10,6 @@ from flashstate.core.path import Piece, Tokens
 
 token = st.integers(0, 1)
 block = st.integers(1, 5)
-
-
-class HiddenContent(Tokens):
-    """Tokens whose blocks from `first` on differ in something the tokens do not show, e.g. an image."""
-
-    def __init__(self, ids: Sequence[int], block_tokens: int, first: int) -> None:
-        super().__init__(ids, block_tokens)
-        self._first = first
-
-    def key(self, blocks: int) -> Hashable:  # type: ignore[override]
-        key = super().key(blocks)
-        return ("hidden", key) if blocks > self._first else key
-
-
-def common(a: Sequence[int], b: Sequence[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
-@given(st.data(), block)
-def test_match_equals_brute_force(data: st.DataObject, size: int) -> None:
-    filed = data.draw(st.lists(token, min_size=1, max_size=30))
-    start = data.draw(st.integers(0, len(filed) - 1))
-    stop = data.draw(st.integers(start + 1, len(filed)))
-    shared = data.draw(st.integers(start, len(filed)))
-    asked = filed[:shared] + data.draw(st.lists(token, min_size=1, max_size=20))
-    limit = data.draw(st.integers(start, len(asked)))
-    piece = Piece.of(Tokens(filed, size), start, stop, size)
-    assert piece.match(Tokens(asked, size), limit) == min(common(filed, asked), stop, limit)
-
-
-@given(st.data(), block)
-def test_equal_tokens_with_unequal_keys_never_match(data: st.DataObject, size: int) -> None:
-    tokens = data.draw(st.lists(token, min_size=size, max_size=30))
-    first = data.draw(st.integers(0, len(tokens) // size - 1))
-    stop = data.draw(st.integers((first + 1) * size, len(tokens)))
-    piece = Piece.of(Tokens(tokens, size), 0, stop, size)
-    assert piece.match(HiddenContent(tokens, size, first), len(tokens)) == first * size
 
 
 @given(st.data(), block)

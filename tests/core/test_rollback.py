@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashstate.core.policies.rollback import Rollback, RollbackDistribution, at_most
+from flashstate.core.thread import Thread
 from tests.core.host import Host, conversation
 
 A, B = conversation(1, 300), conversation(2, 300)
@@ -79,9 +80,11 @@ def test_a_branch_point_counts_in_full() -> None:
 def turn(host: Host, kept: list[int], added: int, first: int) -> list[int]:
     """A request that keeps `kept` and adds tokens of its own, and ends."""
     tokens = kept + conversation(first, added)
-    host.cache.learn(host.path(tokens), 0.0)
-    host.cache.computed(host.path(tokens), len(tokens))
-    host.capture(tokens)
+    request = f"r{first}"
+    host.cache.learn(request, host.path(tokens), 0.0)
+    host.cache.computed(request, host.path(tokens), len(tokens), 0.0)
+    host.capture(tokens, request=request)
+    host.cache.release(request, 0.0)
     return tokens
 
 
@@ -95,7 +98,8 @@ def test_superseded_states_are_kept_once_clients_prove_to_roll_back() -> None:
     assert host.cache.queue.peek(0.0) == (superseded, policy.rank(superseded, 0.0))
     # Clients now edit the last 31 tokens away before they go on.
     for _ in range(320):
-        host.cache.learn(host.path([*once, 7]), 0.0)
+        host.cache.learn("edit", host.path([*once, 7]), 0.0)
+        host.cache.release("edit", 0.0)
     assert policy.chance(newest) < 0.05 < 0.8 < policy.chance(superseded)
     assert host.cache.queue.peek(0.0) == (newest, policy.rank(newest, 0.0))
 
@@ -104,12 +108,12 @@ def test_learning_is_published_in_epochs() -> None:
     policy = policy_of(Host("rollback"))
     published = policy._published
     for _ in range(31):
-        assert not policy.learn(20, 0)
+        assert not policy.learn(Thread(0.0), 20, 0, 0.0)
         assert policy._published is published
-    assert policy.learn(20, 0)
+    assert policy.learn(Thread(0.0), 20, 0, 0.0)
     assert policy._published != published
     # With many units cached, ranking them all afresh must be rarer.
-    answers = [policy.learn(20, 100) for _ in range(200)]
+    answers = [policy.learn(Thread(0.0), 20, 100, 0.0) for _ in range(200)]
     assert [i for i, changed in enumerate(answers, 1) if changed] == [100, 200]
 
 

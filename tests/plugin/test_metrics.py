@@ -34,7 +34,7 @@ def make_cache() -> HybridCache:
     """A cache that saw one request of ten tokens resume at seven, and one state captured."""
     cache = HybridCache(block_tokens=BLOCK, policy=Settings().make_policy(), history_tokens=1000)
     path = Tokens(range(10), BLOCK)
-    cache.computed(path, 9)
+    cache.computed("r", path, 9, 0.0)
     kept = cache.capture(path, Checkpoint(7, (5, 6), REQUEST_END), [(1,), (2,)], 0.0, room=True)
     assert kept.kept
     cache.observe(path, 7)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -10,39 +11,10 @@ from hypothesis import strategies as st
 from flashstate.replay.plan import Key, Play
 from flashstate.replay.recorded import GAP_CAP_S, RecordedWorkload, Scale, plan_play
 from flashstate.replay.transcript import Tokens, Transcript
-from flashstate.traces.session import BLOCK_TOKENS, Agent, Session, Turn
+from flashstate.traces.session import BLOCK_TOKENS, Session
+from tests.traces.made import make_session, sessions
 
 IDS = range(16, 2048)
-
-
-@st.composite
-def sessions(draw: st.DrawFn) -> Session:
-    """A session whose turns go on from, cut back, or replace what was there, as block ids tell."""
-    fresh = iter(range(10_000))
-
-    def agent(name: str, spawn_turn: int | None, prefix: list[int]) -> Agent:
-        turns: list[Turn] = []
-        for number in range(draw(st.integers(1, 6))):
-            if not turns:
-                kept = prefix
-            elif draw(st.booleans()):
-                kept = list(turns[-1].blocks)
-            else:
-                before = draw(st.sampled_from(turns))
-                kept = list(before.blocks[: draw(st.integers(0, len(before.blocks)))])
-            blocks = kept + list(islice(fresh, draw(st.integers(0 if kept else 1, 5))))
-            prompt = len(blocks) * BLOCK_TOKENS + draw(st.integers(0, BLOCK_TOKENS - 1))
-            output = draw(st.integers(0, 200))
-            turns.append(Turn(float(number), draw(st.floats(0, 1000)), prompt, output, tuple(blocks)))
-        return Agent(name, spawn_turn, tuple(turns))
-
-    main = agent("main", None, [])
-    shared = list(islice(fresh, draw(st.integers(0, 3))))
-    subs = [
-        agent(f"agent_{i}", draw(st.integers(0, len(main.turns) - 1)), shared)
-        for i in range(draw(st.integers(0, 2)))
-    ]
-    return Session("s", main, tuple(subs))
 
 
 scales = st.builds(Scale, tokens=st.floats(1, 60), time=st.floats(0.5, 20))
@@ -59,17 +31,19 @@ def run(play: Play) -> dict[Key, tuple[Tokens, Tokens]]:
     return said
 
 
-def common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+def common(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 @given(sessions(), scales)
 def test_what_prompts_share_in_the_trace_they_share_in_the_replay(session: Session, scale: Scale) -> None:
     said = run(plan_play(session, scale))
-    turns = {(agent.name, n): turn for agent in session.agents for n, turn in enumerate(agent.turns)}
-    for one in turns:
-        for two in turns:
-            shared = int(common(turns[one].blocks, turns[two].blocks) * BLOCK_TOKENS / scale.tokens)
+    prompts = {
+        (agent.name, n): blocks for agent in session.agents for n, blocks in enumerate(agent.prompts())
+    }
+    for one in prompts:
+        for two in prompts:
+            shared = int(common(prompts[one], prompts[two]) * BLOCK_TOKENS / scale.tokens)
             a, b = said[one][0], said[two][0]
             assert a[:shared].tolist() == b[:shared].tolist()
 
@@ -78,11 +52,11 @@ def test_what_prompts_share_in_the_trace_they_share_in_the_replay(session: Sessi
 def test_a_prompt_that_goes_on_holds_what_was_generated(session: Session, scale: Scale) -> None:
     said = run(plan_play(session, scale))
     for agent in session.agents:
+        prompts = list(agent.prompts())
         for number, (before, turn) in enumerate(zip(agent.turns, agent.turns[1:], strict=False)):
             # (Unless it goes back to what an earlier turn had: the recorded prompt decides.)
-            nearest = max(common(earlier.blocks, turn.blocks) for earlier in agent.turns[: number + 1])
-            shared = common(before.blocks, turn.blocks)
-            goes_on = before.blocks and shared == len(before.blocks) == nearest
+            nearest = max(common(earlier, prompts[number + 1]) for earlier in prompts[: number + 1])
+            goes_on = 0 < before.block_count == turn.shared_blocks == nearest
             if goes_on and turn.prompt_tokens >= before.prompt_tokens + before.output_tokens:
                 whole = np.concatenate(said[agent.name, number])
                 prompt = said[agent.name, number + 1][0]
@@ -116,8 +90,7 @@ def test_a_play_from_the_middle_starts_with_the_whole_prompt(session: Session, t
 
 
 def line(name: str, turns: int) -> Session:
-    made = [Turn(float(n), 1.0, 640 + 64 * n, 10, tuple(range(10 + n))) for n in range(turns)]
-    return Session(name, Agent("main", None, tuple(made)), ())
+    return make_session(name, [range(10 + n) for n in range(turns)])
 
 
 def test_sessions_start_in_the_middle_and_go_on_from_the_start() -> None:

@@ -1,26 +1,16 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flashstate.traces.session import TraceError
-from flashstate.traces.weka import read_weka
-
-SMALL = Path(__file__).with_name("small.json")
-
-
-def raw_samples() -> Path:
-    """The shared sample traces: $FLASHSTATE_SHARED, or a folder `shared` beside the checkout."""
-    beside = Path(__file__).resolve().parents[2].parent / "shared"
-    folder = Path(os.environ.get("FLASHSTATE_SHARED", beside)) / "traces" / "raw_samples"
-    if not folder.is_dir():
-        pytest.skip(f"NOT TESTED ON REAL TRACES: no {folder}; set FLASHSTATE_SHARED to the shared folder")
-    return folder
+from flashstate.traces.session import About, TraceError
+from flashstate.traces.weka import read_weka, read_weka_lines
+from tests.traces.made import SMALL, shared_traces
 
 
 def write(folder: Path, document: object) -> Path:
@@ -143,7 +133,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_real_traces() -> None:
-    sessions = {path.stem: read_weka(path) for path in sorted(raw_samples().glob("*.json"))}
+    sessions = {path.stem: read_weka(path) for path in sorted(shared_traces("raw_samples").glob("*.json"))}
     turns = {name: len(session.main.turns) for name, session in sessions.items()}
     assert turns == {
         "trace_0091": 10, "trace_0274": 57, "trace_0291": 20, "trace_0326": 41, "trace_0504": 3, "trace_0707": 24,
@@ -154,4 +144,63 @@ def test_real_traces() -> None:
     for session in sessions.values():
         for agent in session.agents:
             assert all(turn.gap_s >= 0 for turn in agent.turns)
-            assert all(len(turn.blocks) == turn.prompt_tokens // 64 for turn in agent.turns)
+            assert all(turn.block_count == turn.prompt_tokens // 64 for turn in agent.turns)
+
+
+def test_all_that_is_recorded_is_kept() -> None:
+    session = read_weka(SMALL)
+    turn = session.main.turns[0]
+    assert (turn.api_s, turn.think_s, turn.ttft_s) == (2.0, 0.0, None)
+    assert (turn.stop, turn.model, turn.streaming) == ("tool_use", "m", False)
+    assert (turn.input_types, turn.output_types) == (("text",), ("text",))
+    assert session.main.turns[2].api_s is None
+    assert session.main.about == About(models=("m",), tool_tokens=10, system_tokens=10)
+    assert session.sub_agents[0].about == About("Explore", "completed", 10_000.0, 700, 1, ("m",), 1, 1)
+
+
+def test_prompts_are_kept_as_differences() -> None:
+    main = read_weka(SMALL).main
+    assert [turn.shared_blocks for turn in main.turns] == [0, 3, 5, 3, 4]
+    assert [list(blocks) for blocks in main.prompts()] == [
+        [1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], [1, 2, 3, 7], [1, 2, 3, 7],
+    ]  # fmt: skip
+
+
+def test_what_says_little_is_read(tmp_path: Path) -> None:
+    request = {"t": 0, "in": 70, "out": 1, "hash_ids": [9]}
+    bare = {"requests": [request, request | {"t": 4, "api_time": None, "input_types": None}]}
+    turns = read_weka(write(tmp_path, bare)).main.turns
+    assert [(turn.time_s, turn.gap_s, turn.stop, turn.input_types) for turn in turns] == [
+        (0.0, 0.0, "", ()), (4.0, 4.0, "", ()),
+    ]  # fmt: skip
+
+
+def test_a_sub_agent_long_after_every_request_has_no_spawn_turn(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    document["requests"][4]["t"] = 42.0 + 601.0
+    late = read_weka(write(tmp_path, document)).sub_agents[1]
+    assert (late.spawn_turn, late.turns[0].gap_s) == (None, 643.0)
+
+
+def test_a_session_a_line(tmp_path: Path, document: dict[str, Any]) -> None:
+    path = tmp_path / "traces.jsonl.gz"
+    nameless = {key: value for key, value in document.items() if key != "id"}
+    with gzip.open(path, "wt") as file:
+        file.write(f"{json.dumps(document)}\n\n{json.dumps(nameless)}\n")
+    assert [session.name for session in read_weka_lines(path)] == ["small", "traces:3"]
+
+
+def test_a_broken_line_is_named_or_skipped(tmp_path: Path, document: dict[str, Any]) -> None:
+    path = tmp_path / "traces.jsonl"
+    broken = copy.deepcopy(document)
+    broken["requests"][1]["in"] = "many"
+    path.write_text("\n".join([json.dumps(document), json.dumps(broken), "{", json.dumps(document)]))
+    bad: list[str] = []
+    assert len(list(read_weka_lines(path, lambda error: bad.append(str(error))))) == 2
+    assert bad[0] == f"{path}:2: requests[1].in: must be a whole number, not a text"
+    assert bad[1].startswith(f"{path}:3: not JSON (")
+    reader = read_weka_lines(path)
+    assert next(reader).name == "small"
+    with pytest.raises(TraceError, match=":2: "):
+        next(reader)

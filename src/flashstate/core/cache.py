@@ -6,41 +6,26 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from flashstate.core.attribution import attribute
+from flashstate.core.base import Capture, Eviction, StateCache
 from flashstate.core.cost import PrefillCostModel
-from flashstate.core.counters import Attribution, Counters
 from flashstate.core.history import History
 from flashstate.core.path import TokenPath
 from flashstate.core.policies.base import Policy
 from flashstate.core.queue import EvictionQueue
 from flashstate.core.state import REQUEST_END, Checkpoint, HybridState, RecoveryUnit, UnitTree
+from flashstate.core.thread import Thread
 from flashstate.core.tree import KVBlock, Node
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
-    """What became of an offered state: kept or not, the physical blocks now held for it, and those let go."""
+class UnitState(HybridState):
+    """A hybrid state and the recovery unit that keeps it."""
 
-    kept: bool
-    taken: frozenset[int]
-    freed: frozenset[int]
+    unit: RecoveryUnit
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """A state gone and the physical blocks the cache no longer holds."""
-
-    position: int
-    tier: str
-    freed: frozenset[int]
-
-
-class HybridCache:
-    """Files hybrid states, finds where a prefix may resume, and gives up whole recovery units under pressure.
-
-    The host owns the physical blocks and tells the time: `now` is any clock in seconds that does not run
-    backwards. A block named in `taken` must not be reused until it is named in `freed`. Not thread-safe.
-    """
+class HybridCache(StateCache):
+    """Keeps hybrid states and gives up whole recovery units under pressure."""
 
     def __init__(
         self,
@@ -51,30 +36,36 @@ class HybridCache:
         kv_width: int = 1,
         cost: PrefillCostModel | None = None,
     ) -> None:
+        super().__init__(block_tokens, history_tokens, cost or policy.settings.cost)
         self.policy = policy
-        self.cost = cost or policy.settings.cost
-        self.counters = Counters()
         self.tree = UnitTree(block_tokens, kv_width)
-        self.history = History(block_tokens, history_tokens)
         self.queue = EvictionQueue(policy)
-        self.resident_blocks = 0
         self._history_tokens = history_tokens
         self._holds: dict[Hashable, Node[RecoveryUnit]] = {}
         self._parked: dict[Hashable, RecoveryUnit] = {}
+        self._threads: dict[Hashable, Thread] = {}
         self._serials = count(1)
 
     # --- what a prefix may resume from ------------------------------------------------------------------
 
-    def lookup(self, path: TokenPath, limit: int) -> HybridState | None:
-        """The deepest state that is a prefix of `path`, at most `limit` tokens. Does not mutate. O(depth)."""
-        unit = self._deepest(path, limit)
-        if unit is None:
-            return None
-        return HybridState(unit.checkpoint, tuple(self.tree.blocks_of(unit.node)), unit)
-
-    def _deepest(self, path: TokenPath, limit: int) -> RecoveryUnit | None:
+    def lookup(self, path: TokenPath, limit: int) -> UnitState | None:
+        """See StateCache. O(depth)."""
         node = next(self.tree.filed(self.tree.find(path, limit).node), None)
-        return node.mark if node is not None else None
+        if node is None or node.mark is None:
+            return None
+        unit, kv = node.mark, tuple(self.tree.blocks_of(node))
+        return UnitState(unit.checkpoint, kv, not node.children, unit)
+
+    def resident(self, path: TokenPath, limit: int) -> list[KVBlock]:
+        match = self.tree.find(path, limit)
+        chain = [match.node, *match.node.ancestors()]
+        blocks = [block for node in reversed(chain) for block in node.blocks]
+        if match.into is not None:
+            blocks += match.into.blocks
+        return blocks[: match.length // self.block_tokens]
+
+    def resident_tokens(self, path: TokenPath, limit: int) -> int:
+        return self.tree.find(path, limit).length
 
     def park(self, request: Hashable, unit: RecoveryUnit, now: float) -> None:
         """A waiting request is about to resume at `unit`: evict it only when nothing else is left. Idempotent.
@@ -100,7 +91,6 @@ class HybridCache:
     # --- the life of a request --------------------------------------------------------------------------
 
     def admit(self, request: Hashable, path: TokenPath, resumed: int, now: float) -> None:
-        """`request` starts to run, resumed at `resumed` tokens (0: cold). Its state and KV are held until `release`."""
         self.unpark(request, now)
         assert request not in self._holds, request
         node = self._held_node(path, resumed)
@@ -116,31 +106,44 @@ class HybridCache:
         if match.length == resumed and match.into is None and match.node.mark is not None:
             return match.node
         # Not one of our states: only the full blocks are shared with us.
-        aligned = match.length // self.tree.block_tokens * self.tree.block_tokens
+        aligned = match.length // self.block_tokens * self.block_tokens
         if aligned == 0:
             return None
         return self.tree.insert(path, aligned, ()).node
 
-    def observe(self, path: TokenPath, resumed: int) -> Attribution:
-        """Count a new request: its ideal position and the cause of every token short of it. Call before `admit`."""
-        limit = len(path) - 1
-        precedent = self.history.precedent(path, limit)
-        resident = self.tree.find(path, limit).length
-        attribution = attribute(len(path), resumed, precedent, resident, self.cost)
-        self.counters.add(attribution)
-        return attribution
-
-    def learn(self, path: TokenPath, now: float) -> None:
-        """Let the policy see how far `path` rolled back behind the last request on it. Call before `admit`."""
+    def learn(self, request: Hashable, path: TokenPath, now: float) -> int | None:
         precedent = self.history.precedent(path, len(path) - 1)
-        if precedent.latest_end is not None:
-            rolled_back = max(precedent.latest_end - precedent.computed, 0)
-            if self.policy.learn(rolled_back, len(self.queue)):
-                self.queue.rebuild(self.units(), now)
+        before, end = precedent.thread, precedent.latest_end
+        if before is None or end is None:
+            self._threads[request] = Thread(now).started(request, len(path), now)
+            return None
+        left_at, last_prompt = precedent.computed, before.prompt_tokens
+        if self.policy.learn(before, max(end - left_at, 0), len(self.queue), now):
+            self.queue.rebuild(self.units(), now)
+        # The last token of an identical prompt is computed again: that is no turning back.
+        if not before.running and left_at >= min(end, len(path) - 1):
+            self._threads[request] = before.started(request, len(path), now)
+            self._moved(before, now)
+            return None
+        self._threads[request] = before.branched(request, len(path), now)
+        self._moved(before, now)
+        return last_prompt - left_at
+
+    def computed(
+        self, request: Hashable, path: TokenPath, position: int, now: float, hint: Hashable = None
+    ) -> None:
+        thread = self._threads.get(request)
+        if thread is not None:
+            thread.ended(request, position, hint, now)
+            self._moved(thread, now)
+        if position > 0:
+            self.history.computed(path, position, thread)
 
     def release(self, request: Hashable, now: float) -> frozenset[int]:
-        """`request` ended or was preempted. Returns the blocks no longer held. Idempotent."""
         self.unpark(request, now)
+        thread = self._threads.pop(request, None)
+        if thread is not None and thread.stopped(request, now):
+            self._moved(thread, now)
         node = self._holds.pop(request, None)
         if node is None:
             return frozenset()
@@ -153,25 +156,33 @@ class HybridCache:
     # --- capture and eviction ---------------------------------------------------------------------------
 
     def capture(
-        self, path: TokenPath, checkpoint: Checkpoint, kv: Sequence[KVBlock], now: float, *, room: bool
+        self,
+        path: TokenPath,
+        checkpoint: Checkpoint,
+        kv: Sequence[KVBlock],
+        now: float,
+        *,
+        room: bool,
+        request: Hashable = None,
     ) -> Capture:
-        """Offer the state after `checkpoint.position` tokens of `path`, with the KV blocks of that whole prefix.
+        """See StateCache. Without room, a newcomer that would be the next victim is not kept.
 
-        `room`: whether a block is free. If not, a newcomer that would be the next victim is not kept. A state
-        already held at this position is kept instead of the new one. O(depth + log units) amortised.
+        O(depth + log units) amortised.
         """
         position = checkpoint.position
         assert 0 < position <= len(path), (position, len(path))
-        assert len(kv) == -(-position // self.tree.block_tokens), (len(kv), position, self.tree.block_tokens)
+        assert len(kv) == -(-position // self.block_tokens), (len(kv), position, self.block_tokens)
         self.history.checkpoint_taken(path, position)
         placed = self.tree.insert(path, position, kv)
-        node = placed.node
+        node, thread = placed.node, self._threads.get(request)
         if node.mark is not None:
+            self._join(node.mark, thread)
             self._follow(node.mark, now)
             self._stamp(node.mark, now)
             return Capture(False, frozenset(), frozenset())
         unit = RecoveryUnit(self.tree, node, checkpoint, next(self._serials))
         node.mark = unit
+        self._join(unit, thread)
         taken = _ids(placed.taken) | set(checkpoint.blocks)
         freed = _ids(placed.freed)
         self.queue.add(unit)
@@ -215,7 +226,7 @@ class HybridCache:
 
     def _loosen(self, node: Node[RecoveryUnit]) -> None:
         """Let the requests that hold `node` hold only the full blocks up to it."""
-        position = node.position // self.tree.block_tokens * self.tree.block_tokens
+        position = node.position // self.block_tokens * self.block_tokens
         below = node
         while below.parent is not None and below.parent.position >= position > 0:
             below = below.parent
@@ -233,20 +244,16 @@ class HybridCache:
         """Count a state that could not be captured."""
         self.counters.captures_skipped[reason] += 1
 
-    def computed(self, path: TokenPath, position: int) -> None:
-        """Remember that a request computed `position` tokens of `path`, whether or not a state was kept."""
-        if position > 0:
-            self.history.computed(path, position)
-
     def clear(self) -> frozenset[int]:
         """Forget every state, hold and memory, because the host's blocks lost their contents."""
         freed = {block for unit in self.units() for block in unit.checkpoint.blocks}
         freed |= _ids(block for node in self.tree.nodes() for block in node.blocks)
-        self.tree = UnitTree(self.tree.block_tokens, self.tree.kv_width)
-        self.history = History(self.tree.block_tokens, self._history_tokens)
+        self.tree = UnitTree(self.block_tokens, self.tree.kv_width)
+        self.history = History(self.block_tokens, self._history_tokens)
         self.queue = EvictionQueue(self.policy)
         self._holds.clear()
         self._parked.clear()
+        self._threads.clear()
         self.resident_blocks = 0
         return frozenset(freed)
 
@@ -266,16 +273,32 @@ class HybridCache:
         self.queue.push(unit, now)
 
     def _follow(self, unit: RecoveryUnit, now: float) -> None:
-        """A request left `unit`: tell the states above. Re-ranks the nearest, and those the policy says have moved."""
+        """A request left `unit`: tell the states above. Re-ranks the nearest, and those that have moved."""
         ended = unit.checkpoint.kind == REQUEST_END
         nearest, follow = True, self.policy.follow
         for node in unit.node.ancestors():
             above = node.mark
             if above is None:
                 continue
-            if follow(above, unit.path_end, ended=ended, nearest=nearest) or nearest:
+            joined = self._join(above, unit.thread)
+            if follow(above, unit.path_end, ended=ended, nearest=nearest) or nearest or joined:
                 self.queue.push(above, now)
             nearest = False
+
+    def _join(self, unit: RecoveryUnit, thread: Thread | None) -> bool:
+        """`thread` went through `unit` last. True if another did before."""
+        if thread is None or unit.thread is thread:
+            return False
+        if unit.thread is not None:
+            unit.thread.units.discard(unit)
+        thread.units.add(unit)
+        unit.thread = thread
+        return True
+
+    def _moved(self, thread: Thread, now: float) -> None:
+        if self.policy.moved(thread, now):
+            for unit in thread.units:
+                self.queue.push(unit, now)
 
     def _push_only_sibling(self, node: Node[RecoveryUnit], now: float) -> None:
         """The parent's terminal block, kept for a lone child so far, counts for that child from now on."""
@@ -293,6 +316,8 @@ class HybridCache:
     def _take_out(self, unit: RecoveryUnit, now: float) -> set[int]:
         node = unit.node
         self.queue.remove(unit)
+        if unit.thread is not None:
+            unit.thread.units.discard(unit)
         if unit.parked:
             self._parked = {request: other for request, other in self._parked.items() if other is not unit}
         node.mark = None

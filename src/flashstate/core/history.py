@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from flashstate.core.path import TokenPath
+from flashstate.core.thread import Thread
 from flashstate.core.tree import Node, PrefixTree
 
 
@@ -15,6 +16,8 @@ class Past:
 
     checkpointed: bool
     latest_end: int
+    thread: Thread | None = None
+    """The latest request's conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Precedent:
     """Positions up to r* where a checkpoint was ever taken, ascending."""
     latest_end: int | None
     """Where the latest request through r* ended; None if r* is 0."""
+    thread: Thread | None = None
+    """That request's conversation, where it is known."""
 
 
 class History(PrefixTree[Past]):
@@ -49,7 +54,7 @@ class History(PrefixTree[Past]):
 
     def on_split(self, upper: Node[Past], lower: Node[Past]) -> None:
         assert lower.mark is not None
-        upper.mark = Past(checkpointed=False, latest_end=lower.mark.latest_end)
+        upper.mark = Past(checkpointed=False, latest_end=lower.mark.latest_end, thread=lower.mark.thread)
 
     def on_insert(self, node: Node[Past]) -> None:
         node.mark = Past(checkpointed=False, latest_end=node.position)
@@ -61,24 +66,22 @@ class History(PrefixTree[Past]):
         node.mark.checkpointed = True
         self._forget()
 
-    def computed(self, path: TokenPath, position: int) -> None:
-        """Remember that a request computed `position` tokens of `path` and ended there."""
+    def computed(self, path: TokenPath, position: int, thread: Thread | None = None) -> None:
+        """Remember that a request of `thread` computed `position` tokens of `path` and ended there."""
         node = self._end(path, position)
         for link in (node, *node.ancestors()):
             assert link.mark is not None
-            link.mark.latest_end = position
+            link.mark.latest_end, link.mark.thread = position, thread
         self._forget()
 
     def precedent(self, path: TokenPath, limit: int) -> Precedent:
         """What earlier requests left for `path`, up to `limit` tokens. Does not mutate."""
         match = self.find(path, limit)
         below = match.into or match.node
-        known = below.mark is not None and match.length > 0
-        return Precedent(
-            match.length,
-            tuple(node.position for node in self.filed(match.node))[::-1],
-            below.mark.latest_end if known and below.mark is not None else None,
-        )
+        checkpoints = tuple(node.position for node in self.filed(match.node))[::-1]
+        if below.mark is None or match.length == 0:
+            return Precedent(match.length, checkpoints, None)
+        return Precedent(match.length, checkpoints, below.mark.latest_end, below.mark.thread)
 
     def _end(self, path: TokenPath, position: int) -> Node[Past]:
         node = self.insert(path, position, ()).node

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar, overload
+
+R = TypeVar("R", bound="TokenRun")
+
+
+class TokenRun(Protocol):
+    """A stretch of tokens. `array("q")` is one; a host that only counts tokens may have a shorter form."""
+
+    def __len__(self) -> int: ...
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+
+    @overload
+    def __getitem__(self: R, index: slice, /) -> R: ...
+
+    def __add__(self: R, after: R, /) -> R: ...
 
 
 class TokenPath(Protocol):
@@ -20,8 +36,8 @@ class TokenPath(Protocol):
     def token(self, position: int) -> int:
         """The token at `position`."""
 
-    def tokens(self, start: int, stop: int) -> array[int]:
-        """Tokens [start, stop) as a signed 64-bit array."""
+    def tokens(self, start: int, stop: int) -> TokenRun:
+        """Tokens [start, stop). Equal tokens give equal runs: always of the same type in one tree."""
 
     def key(self, blocks: int) -> Hashable:
         """Identity of the whole prefix of `blocks` full blocks (a chained hash will do), blocks >= 1."""
@@ -60,7 +76,7 @@ class Piece:
 
     __slots__ = ("block_tokens", "ids", "keys", "start", "stop")
 
-    def __init__(self, start: int, ids: array[int], keys: list[Hashable], block_tokens: int) -> None:
+    def __init__(self, start: int, ids: TokenRun, keys: list[Hashable], block_tokens: int) -> None:
         self.start = start
         self.stop = start + len(ids)
         self.ids = ids
@@ -84,37 +100,20 @@ class Piece:
         assert self.stop == after.start, (self.stop, after.start)
         return Piece(self.start, self.ids + after.ids, self.keys + after.keys, self.block_tokens)
 
-    def match(self, path: TokenPath, limit: int) -> int:
-        """Position up to which `path` equals this piece, given that it does up to `start`; at most `limit`.
+    def match(self, path: TokenPath, start: int, stop: int, boundary: int) -> int:
+        """Position up to which `path` equals this piece in [start, stop), given that it does up to `start`.
 
-        Whole blocks compare by key (O(log blocks)), tokens one by one only inside the last block.
+        `boundary` is the next block boundary, known to have unequal keys if `stop` reaches it.
         """
-        stop = min(self.stop, limit)
-        first = self.start // self.block_tokens
-        full = stop // self.block_tokens - first
-        shared = self._shared_boundaries(path, first, full)
-        begin = (first + shared) * self.block_tokens if shared else self.start
-        end = stop if shared == full else (first + shared + 1) * self.block_tokens
-        mine, theirs = self.ids[begin - self.start : end - self.start], path.tokens(begin, end)
+        end = min(stop, boundary)
+        mine, theirs = self.ids[start - self.start : end - self.start], path.tokens(start, end)
         if mine != theirs:
-            return begin + _common_length(mine, theirs)
+            return start + _common_length(mine, theirs)
         # Equal tokens under unequal keys: they differ in something the tokens do not show. No match.
-        return end if shared == full else begin
-
-    def _shared_boundaries(self, path: TokenPath, first: int, full: int) -> int:
-        if full == 0 or self.keys[full - 1] == path.key(first + full):
-            return full
-        low, high = 0, full - 1  # keys[:low] are equal, keys[high] is not
-        while low < high:
-            middle = (low + high) // 2
-            if self.keys[middle] == path.key(first + middle + 1):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return end if end < boundary else start
 
 
-def _common_length(a: array[int], b: array[int]) -> int:
+def _common_length(a: TokenRun, b: TokenRun) -> int:
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2

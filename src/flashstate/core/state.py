@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from flashstate.core.thread import Thread
 from flashstate.core.tree import KVBlock, Node, PrefixTree
 
-REQUEST_END, PROMPT_BOUNDARY, PROMPT_END, JUNCTION = (
-    "request_end",
-    "prompt_boundary",
-    "prompt_end",
-    "junction",
-)
-CHECKPOINT_KINDS = (REQUEST_END, PROMPT_BOUNDARY, PROMPT_END, JUNCTION)
+REQUEST_END = "request_end"
+PROMPT_BOUNDARY = "prompt_boundary"
+PROMPT_END = "prompt_end"
+JUNCTION = "junction"
+CHUNK_END = "chunk_end"
+CHECKPOINT_KINDS = (REQUEST_END, PROMPT_BOUNDARY, PROMPT_END, JUNCTION, CHUNK_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class HybridState:
 
     checkpoint: Checkpoint
     kv: tuple[KVBlock, ...]
-    unit: RecoveryUnit
+    is_open: bool
+    """Whether nothing goes on from here yet: then a request may fill the terminal block on in place."""
 
     @property
     def position(self) -> int:
@@ -52,6 +53,7 @@ class RecoveryUnit:
         "position",
         "serial",
         "stamp",
+        "thread",
         "tree",
         "turns_above",
         "use_serial",
@@ -70,6 +72,8 @@ class RecoveryUnit:
         self.use_serial = 0
         self.path_end = checkpoint.position
         """Where the latest request on this path ended, in tokens, as far as the policy follows it."""
+        self.thread: Thread | None = None
+        """The conversation that went through here last."""
         self.turns_above = 0
         """Captures made deeper on this path since."""
         self.parked = 0

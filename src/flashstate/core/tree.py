@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from flashstate.core.path import Piece, TokenPath
 
@@ -22,10 +22,11 @@ KVBlock = tuple[int, ...]
 class Node(Generic[M]):
     """A position on a filed prefix. `mark` is what the tree's owner files there; `live` counts running requests."""
 
-    __slots__ = ("blocks", "children", "live", "mark", "parent", "piece", "position")
+    __slots__ = ("blocks", "children", "live", "mark", "parent", "piece", "position", "root")
 
     def __init__(self, parent: Node[M] | None, piece: Piece, blocks: list[KVBlock]) -> None:
         self.parent = parent
+        self.root: Root[M] = parent.root if parent is not None else cast("Root[M]", self)
         self.piece = piece
         self.position = piece.stop
         """Tokens from the start of the prefix to this node. Never changes: splits and merges move where it starts."""
@@ -43,13 +44,28 @@ class Node(Generic[M]):
 
 
 class Root(Node[M]):
-    """Position 0 of one namespace."""
+    """Position 0 of one namespace, with the node that each block boundary below it lies in, by the prefix's key."""
 
-    __slots__ = ("namespace",)
+    __slots__ = ("boundaries", "namespace")
 
     def __init__(self, path: TokenPath, block_tokens: int) -> None:
         super().__init__(None, Piece(0, path.tokens(0, 0), [], block_tokens), [])
         self.namespace = path.namespace
+        self.boundaries: dict[Hashable, Node[M]] = {}
+
+    def deepest_boundary(self, path: TokenPath, most: int) -> tuple[int, Node[M]]:
+        """How many leading blocks of `path` are filed here, at most `most`, and the node the last one ends in."""
+        get = self.boundaries.get
+        low, high, found = 0, most, cast("Node[M]", self)
+        probe = most  # prompts mostly agree to the end, or nearly
+        while low < high:
+            node = get(path.key(probe))
+            if node is None:
+                high = probe - 1
+            else:
+                low, found = probe, node
+            probe = (low + high + 1) // 2
+        return low, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +113,27 @@ class PrefixTree(Generic[M]):
         return node.mark is not None
 
     def find(self, path: TokenPath, limit: int) -> Match[M]:
-        """The longest filed prefix of `path`, at most `limit` tokens. Does not mutate."""
+        """The longest filed prefix of `path`, at most `limit` tokens. Does not mutate.
+
+        O(log blocks), and a walk inside the last block.
+        """
         root = self.roots.get(path.namespace)
         if root is None:
             return Match(Root(path, self.block_tokens), 0, None)
-        above: Node[M] = root
-        node: Node[M] = root
+        blocks, node = root.deepest_boundary(path, limit // self.block_tokens)
+        # Proven equal up to here, and unequal at the next boundary if the path reaches it.
+        at = blocks * self.block_tokens
+        after = at + self.block_tokens
         while True:
-            position = node.position
-            below = node.children.get(path.token(position)) if position < limit else None
-            # A key names a whole prefix: the first one below proves all of `node`'s tokens without comparing them.
-            boundary = position // self.block_tokens + 1
-            keys = below.piece.keys if below is not None and boundary * self.block_tokens <= limit else None
-            if not keys or keys[0] != path.key(boundary):
-                length = node.piece.match(path, limit)
+            position, above = node.position, node.parent
+            if at < position and above is not None:
+                length = node.piece.match(path, at, min(position, limit), after)
                 if length < position:
                     return Match(above, length, node if length > above.position else None)
+            below = node.children.get(path.token(position)) if position < limit else None
             if below is None:
                 return Match(node, position, None)
-            above, node = node, below
+            at, node = position, below
 
     def filed(self, node: Node[M]) -> Iterator[Node[M]]:
         """Those of `node` and the nodes above it that a lookup should report, deepest first."""
@@ -142,6 +160,7 @@ class PrefixTree(Generic[M]):
         piece = Piece.of(path, parent.position, position, self.block_tokens)
         node = Node(parent, piece, taken)
         parent.children[piece.ids[0]] = node
+        node.root.boundaries.update(dict.fromkeys(piece.keys, node))
         self.tokens += len(piece.ids)
         self.on_insert(node)
         return Placed(node, list(taken), freed)
@@ -162,6 +181,7 @@ class PrefixTree(Generic[M]):
         parent.children[above.ids[0]] = upper
         node.parent, node.piece, node.blocks = upper, below, node.blocks[cut:]
         upper.children[below.ids[0]] = node
+        node.root.boundaries.update(dict.fromkeys(above.keys, upper))
         self.on_split(upper, node)
         return upper
 
@@ -196,6 +216,8 @@ class PrefixTree(Generic[M]):
         kept = self.retained_by_parent(node)
         parent.blocks += node.blocks[:kept]
         del parent.children[node.piece.ids[0]]
+        for key in node.piece.keys:
+            del node.root.boundaries[key]
         self.tokens -= len(node.piece.ids)
         return node.blocks[kept:]
 
@@ -203,6 +225,7 @@ class PrefixTree(Generic[M]):
         (child,) = node.children.values()
         parent = node.parent
         assert parent is not None
+        child.root.boundaries.update(dict.fromkeys(node.piece.keys, child))
         child.piece = node.piece.join(child.piece)
         child.blocks = node.blocks + child.blocks
         child.parent = parent

@@ -123,9 +123,10 @@ class StateKeeper:
         """`request` runs from where its last lookup put it."""
         position, ours = self._awaiting.pop(request.request_id)
         path, now = self._path(request), time.monotonic()
-        if request.num_preemptions == 0 and request.prompt_embeds is None:
-            self.cache.observe(path, position)
-            self.cache.learn(path, now)
+        if request.prompt_embeds is None:
+            if request.num_preemptions == 0:
+                self.cache.observe(path, position)
+            self.cache.learn(request.request_id, path, now)
         self.cache.admit(request.request_id, path, position if ours else 0, now)
 
     def ending(self, request: Request) -> None:
@@ -151,6 +152,8 @@ class StateKeeper:
             self.cache.skip("prompt_embeds")
             return
         path = self._path(request)
+        known = min(position, len(path))
+        self.cache.computed(request.request_id, path, known, time.monotonic(), _how_it_stopped(request))
         doubt = self._doubt(request, position)
         tables = self._tables(request)
         kv = self._kv(tables, position)
@@ -158,10 +161,9 @@ class StateKeeper:
         if doubt is None and kv is not None and state is not None:
             self._capture_boundaries(request, path, kv, position)
             if self._captures_ends:
-                self._offer(path, Checkpoint(position, state, REQUEST_END), kv)
+                self._offer(request, path, Checkpoint(position, state, REQUEST_END), kv)
         else:
             self.cache.skip(doubt or "no_state_block")
-        self.cache.computed(path, min(position, len(path)))
 
     def _doubt(self, request: Request, position: int) -> str | None:
         """Why the state after `position` tokens must not be trusted; None if it may."""
@@ -195,7 +197,7 @@ class StateKeeper:
             blocks = self.pool.get_cached_block(hashed, groups)
             if blocks is not None and not any(block.block_id in self.queue.owned for block in blocks):
                 ids = tuple(block.block_id for block in blocks)
-                self._offer(path, Checkpoint(position, ids, kind), kv[: position // size])
+                self._offer(request, path, Checkpoint(position, ids, kind), kv[: position // size])
 
     def copy_state(self, request: Request, position: int) -> tuple[KVCacheBlock, ...] | None:
         """Queue a copy of `request`'s state for the step being scheduled; the blocks it goes to, or None."""
@@ -222,13 +224,14 @@ class StateKeeper:
             self.cache.skip("no_kv_block")
             return
         ids = tuple(copy.block_id for copy in export.copies)
-        self._offer(self._path(request), Checkpoint(position, ids, PROMPT_END), kv)
+        self._offer(request, self._path(request), Checkpoint(position, ids, PROMPT_END), kv)
 
     def _tables(self, request: Request) -> list[list[KVCacheBlock]]:
         return [group.req_to_blocks.get(request.request_id, []) for group in self._groups]
 
-    def _offer(self, path: RequestPath, checkpoint: Checkpoint, kv: list[KVBlock]) -> None:
-        got = self.cache.capture(path, checkpoint, kv, time.monotonic(), room=self.queue.has_room)
+    def _offer(self, request: Request, path: RequestPath, checkpoint: Checkpoint, kv: list[KVBlock]) -> None:
+        room, owner = self.queue.has_room, request.request_id
+        got = self.cache.capture(path, checkpoint, kv, time.monotonic(), room=room, request=owner)
         self.queue.own(got.taken, got.freed)
 
     def _kv(self, tables: list[list[KVCacheBlock]], position: int) -> list[KVBlock] | None:
@@ -291,3 +294,9 @@ class StateKeeper:
         assert len(free) + len(live) == len(blocks), (len(free), len(live), len(blocks))
         unused = {block_id for block_id in owned if self.pool.blocks[block_id].ref_cnt == 0}
         assert unused == set(self.queue.held), unused ^ set(self.queue.held)
+
+
+def _how_it_stopped(request: Request) -> tuple[RequestStatus, int | None]:
+    """What a tool call has and a final answer has not: the status, and the token before the last (`</tool_call>`)."""
+    output = request.output_token_ids
+    return request.status, output[-2] if len(output) > 1 else None

@@ -30,7 +30,7 @@ class Settings:
     """Keep the exact end of every request."""
     mamba_prefill_export: bool = True
     """Also keep the state at len(prompt) - 1, by ending a chunk there while no kernel exports inside one."""
-    prefix_cache_eviction: str = "rollback"
+    prefix_cache_eviction: str = "forecast"
     prefix_cache_leaf_last: bool = False
     prefix_cache_leaf_idle_seconds: float = 60.0
     prefix_cache_keep_superseded_turns: int | None = None

@@ -121,11 +121,11 @@ def plan_play(trace: Session, scale: Scale, first_turn: int = 0, *, number: int 
 def _steps(agent: Agent, scale: Scale, name: str, after: Key | None, first_turn: int = 0) -> tuple[Step, ...]:
     steps: dict[int, Step] = {}
     last_turn_with: dict[int, int] = {}  # block id -> the latest turn whose prompt has it
-    for number, turn in enumerate(agent.turns):
+    for number, (turn, blocks) in enumerate(zip(agent.turns, agent.prompts(), strict=True)):
         if number < first_turn:
             continue
         gap_s = 0.0 if number == first_turn > 0 else scale.gap(turn.gap_s)
-        shared, base = _shared(turn.blocks, last_turn_with)
+        shared, base = _shared(blocks, last_turn_with)
         output_tokens = max(1, scale.length(turn.output_tokens))
         kind: Kind = "first" if number == first_turn else "edit"
         keep = 0
@@ -136,9 +136,9 @@ def _steps(agent: Agent, scale: Scale, name: str, after: Key | None, first_turn:
         steps[number] = Step(
             name, number, kind, max(keep + 1, scale.length(turn.prompt_tokens), 2), output_tokens, gap_s,
             after=after if number == first_turn else (name, number - 1),
-            base=None if base is None else (name, base), keep_tokens=keep, blocks=turn.blocks,
+            base=None if base is None else (name, base), keep_tokens=keep, blocks=tuple(blocks),
         )  # fmt: skip
-        last_turn_with.update(dict.fromkeys(turn.blocks, number))
+        last_turn_with.update(dict.fromkeys(blocks, number))
     return tuple(steps.values())
 
 
@@ -156,7 +156,7 @@ def _keep(before: Turn, turn: Turn, shared: int, base: Step, scale: Scale) -> in
     All, where the whole earlier prompt is shared and there is room for its output. Where there is not, part
     of the output was dropped (as thinking is), at its start: the prompt alone is kept.
     """
-    if shared == len(before.blocks):
+    if shared == before.block_count:
         if turn.prompt_tokens >= before.prompt_tokens + before.output_tokens:
             return base.total_tokens
         if turn.prompt_tokens >= before.prompt_tokens:

@@ -29,7 +29,7 @@ def write_html(
     path: Path, results: Results, captions: Mapping[str, str], curves: Mapping[str, Curves]
 ) -> None:
     """Writes the report. `captions`: how each engine is set. `curves`: the engines that are drawn."""
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     names = [name for name in ENGINES if name in results.engines]
     text = page.render(
         results=results,
@@ -46,7 +46,8 @@ def write_html(
     path.write_text(text, encoding="utf-8")
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Where templates are found, and how they are filled in."""
     return Environment(
         loader=PackageLoader("flashstate.report", "."),
         autoescape=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Final
 
 Point = tuple[float, float]
@@ -59,9 +60,58 @@ def log_axis(title: str, values: Sequence[float], show: Callable[[float], str]) 
     return Axis(title, ticks[0], ticks[-1], ticks, show, log=True)
 
 
+@dataclass(frozen=True)
+class Series:
+    """A line through measured points, in the class `line NAME`. `label` and `show` say what a point is."""
+
+    name: str
+    label: str
+    points: Sequence[Point]
+    show: Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line at a value of x, with a word on it."""
+
+    at: float
+    text: str
+
+
 def line_plot(label: str, x: Axis, y: Axis, lines: Mapping[str, Sequence[Point]]) -> str:
     """An <svg> with one stepped line for each name, in the class `line NAME`. `label` says what it shows."""
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">']
+    paths = [
+        f'<path class="line {name}" d="{_steps(x, y, points)}"/>' for name, points in lines.items() if points
+    ]
+    return _svg(label, x, y, paths)
+
+
+def point_plot(label: str, x: Axis, y: Axis, series: Sequence[Series], mark: Mark | None = None) -> str:
+    """An <svg> of points joined by lines; each point says its value when pointed at. Later series are on top."""
+    parts = []
+    if mark is not None and x.least <= mark.at <= x.most:
+        at = _x(x, mark.at)
+        anchor = "end" if x.share(mark.at) > 0.5 else "start"
+        parts.append(f'<line class="mark" x1="{at}" x2="{at}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
+        parts.append(f'<text class="mark" x="{at}" y="{_TOP - 2}" text-anchor="{anchor}">{mark.text}</text>')
+    for line in series:
+        if not line.points:
+            continue
+        spots = [(_x(x, at), _y(y, value)) for at, value in line.points]
+        parts.append(f'<g class="{line.name}">')
+        parts.append(
+            f'<path class="line {line.name}" d="M{"L".join(f"{at} {value}" for at, value in spots)}"/>'
+        )
+        for (left, top), (at, value) in zip(spots, line.points, strict=True):
+            title = escape(f"{line.label}, {x.show(at)}: {line.show(value)}")
+            parts.append(f'<circle cx="{left}" cy="{top}" r="3"><title>{title}</title></circle>')
+        parts.append("</g>")
+    return _svg(label, x, y, parts)
+
+
+def _svg(label: str, x: Axis, y: Axis, drawn: Sequence[str]) -> str:
+    """`drawn` in its axes."""
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">']
     for tick in y.ticks:
         at = _y(y, tick)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at}" y2="{at}"/>')
@@ -73,11 +123,7 @@ def line_plot(label: str, x: Axis, y: Axis, lines: Mapping[str, Sequence[Point]]
         )
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     parts.append(f'<text class="title" x="{middle}" y="{_HEIGHT - 6}" text-anchor="middle">{x.title}</text>')
-    for name, points in lines.items():
-        if points:
-            parts.append(f'<path class="line {name}" d="{_steps(x, y, points)}"/>')
-    parts.append("</svg>")
-    return "\n".join(parts)
+    return "\n".join([*parts, *drawn, "</svg>"])
 
 
 def _steps(x: Axis, y: Axis, points: Sequence[Point]) -> str:

@@ -1,4 +1,5 @@
 """Recorded agent sessions: what was asked when, how long it was, and which prompts share which prefix.
 
-`session` is the form in memory; each other module reads one file format into it. Imports nothing of ours.
+`session` is the form in memory, `read` makes it of any format that we know, `*_writer` write it, `stats` describes it.
+Imports nothing of ours, but for `plot`, which draws with `report`.
 """

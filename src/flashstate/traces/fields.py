@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import math
+import json
+import sys
+from array import array
 from collections.abc import Mapping
+from typing import Any, Final
 
 from flashstate.traces.session import TraceError
 
-MOST = 1 << 40
-"""More than any trace has blocks."""
+MOST: Final = 2**31 - 1
+"""The largest count of tokens, blocks or seconds. Our Parquet encoding holds 32 bits."""
+MOST_ID: Final = 2**40
+"""The largest block id. Finer ids are made of coarse ones, so 64 bits must have room."""
+
+
+def parse(text: bytes, file: str) -> object:
+    """Parses JSON in any of its encodings. Raises TraceError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(file, "", f"not JSON ({error})") from None
 
 
 class Fields:
@@ -41,35 +54,88 @@ class Fields:
         value = self._need(name)
         if not isinstance(value, str) or not value:
             raise self.error(name, f"must be a name, not {_kind(value)}")
-        return value
+        return self._printable(name, value)
+
+    def maybe_text(self, name: str) -> str:
+        """A text; empty where there is none."""
+        value = self.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self.error(name, f"must be a text, not {_kind(value)}")
+        return self._printable(name, value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts; empty where there is none."""
+        if self.get(name) is None:
+            return ()
+        found: list[str] = []
+        for i, item in enumerate(self._list(name)):
+            if not isinstance(item, str):
+                raise self.error(f"{name}[{i}]", f"must be a text, not {_kind(item)}")
+            found.append(self._printable(f"{name}[{i}]", item))
+        return tuple(found)
+
+    def _printable(self, name: str, value: str) -> str:
+        """Names are printed and written to files; half a surrogate pair could be neither."""
+        if not value.isprintable():
+            raise self.error(name, f"must be printable, not {_short(ascii(value))}")
+        return sys.intern(value)
 
     def seconds(self, name: str) -> float:
         """A finite number, 0 or more."""
         value = self._need(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(name, f"must be a number, not {_kind(value)}")
-        if not math.isfinite(value) or value < 0:
-            raise self.error(name, f"must be a finite number, 0 or more, not {value}")
+        if not 0 <= value < float("inf"):
+            raise self.error(name, f"must be a finite number, 0 or more, not {_short(value)}")
+        if value > MOST:
+            raise self.error(name, f"must be {MOST} or less, not {_short(value)}")
         return float(value)
 
+    def maybe_seconds(self, name: str) -> float | None:
+        """A finite number, 0 or more; None where there is none."""
+        return None if self.get(name) is None else self.seconds(name)
+
     def count(self, name: str, least: int = 0) -> int:
-        """A whole number, `least` or more."""
+        """A whole number from `least` to MOST."""
         value = self._need(name)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(name, f"must be a whole number, not {_kind(value)}")
         if value < least:
-            raise self.error(name, f"must be {least} or more, not {value}")
+            raise self.error(name, f"must be {least} or more, not {_short(value)}")
+        if value > MOST:
+            raise self.error(name, f"must be {MOST} or less, not {_short(value)}")
         return value
 
-    def counts(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers from 0 on, below MOST."""
-        value = self._list(name)
-        for i, item in enumerate(value):
+    def maybe_count(self, name: str) -> int | None:
+        """A whole number from 0 to MOST; None where there is none."""
+        return None if self.get(name) is None else self.count(name)
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self._need(name)
+        if not isinstance(value, bool):
+            raise self.error(name, f"must be true or false, not {_kind(value)}")
+        return value
+
+    def ids(self, name: str) -> array[int]:
+        """A list, or an array, of block ids: whole numbers from 0 to MOST_ID."""
+        value = self._need(name)
+        if isinstance(value, array):
+            if value and not 0 <= min(value) <= max(value) <= MOST_ID:
+                raise self.error(name, f"holds an id that is not from 0 to {MOST_ID}")
+            return value
+        items: list[Any] = self._list(name)
+        # There are millions of ids: each is looked at only where one is wrong.
+        if set(map(type, items)) <= {int} and (not items or 0 <= min(items) <= max(items) <= MOST_ID):
+            return array("q", items)
+        for i, item in enumerate(items):
             if isinstance(item, bool) or not isinstance(item, int):
                 raise self.error(f"{name}[{i}]", f"must be a whole number, not {_kind(item)}")
-            if not 0 <= item < MOST:
-                raise self.error(f"{name}[{i}]", f"must be from 0 to {MOST - 1}")
-        return tuple(value)  # type: ignore[arg-type]  # checked just above
+            if not 0 <= item <= MOST_ID:
+                raise self.error(f"{name}[{i}]", f"must be from 0 to {MOST_ID}, not {_short(item)}")
+        raise AssertionError("one of them is wrong")
 
     def records(self, name: str) -> list[Fields]:
         """A list of objects."""
@@ -85,4 +151,9 @@ class Fields:
 
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), f"the number {value}")
+    return names.get(type(value)) or f"the number {_short(value)}"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from math import inf
 from typing import ClassVar
 
 from flashstate.core.cost import PrefillCostModel
 from flashstate.core.state import RecoveryUnit
+from flashstate.core.thread import Thread
 
 Rank = tuple[float, ...]
 
@@ -21,12 +23,16 @@ class PolicySettings:
     """Seconds without use after which leaf-last counts a leaf as inner; None: never."""
     keep_superseded_turns: int = 2
     """Turns for which a superseded state still counts as a leaf (FlashState, appendix E)."""
+    marconi_alpha: float = 1.0
+    """What Marconi's saving weighs against recency; 0: recency alone."""
 
     def __post_init__(self) -> None:
         if self.leaf_idle_s is not None and not self.leaf_idle_s >= 0:
             raise ValueError(f"leaf idle seconds {self.leaf_idle_s}: must be >= 0")
         if self.keep_superseded_turns < 0:
             raise ValueError(f"superseded turns {self.keep_superseded_turns}: must be >= 0")
+        if not 0 <= self.marconi_alpha < inf:
+            raise ValueError(f"Marconi alpha {self.marconi_alpha}: must be finite and >= 0")
 
 
 class Policy(ABC):
@@ -72,10 +78,14 @@ class Policy(ABC):
         """When the rank of `unit` will change with no event, in seconds; None: it will not."""
         return None
 
-    def learn(self, rollback_tokens: int, population: int) -> bool:
-        """A request came whose prefix left its path `rollback_tokens` before the path's last request end.
+    def learn(self, thread: Thread, rollback_tokens: int, population: int, now: float) -> bool:
+        """A request came that left the path of `thread` `rollback_tokens` before its last end (0: it goes on).
 
-        `population` is how many units are cached. True when the ranks of all of them have changed: at most
-        once in about `population` calls, since every unit is then ranked afresh.
+        `thread` is as it was before. `population` is how many units are cached. True when the ranks of all of them
+        have changed: at most once in about `population` calls, since every unit is then ranked afresh.
         """
+        return False
+
+    def moved(self, thread: Thread, now: float) -> bool:
+        """A request of `thread` started or stopped, or `thread` was left. True when its units must be ranked again."""
         return False

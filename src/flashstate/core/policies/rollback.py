@@ -5,6 +5,7 @@ from __future__ import annotations
 from flashstate.core.policies.base import PolicySettings
 from flashstate.core.policies.gds import GreedyDualSize
 from flashstate.core.state import RecoveryUnit
+from flashstate.core.thread import Thread
 
 STEPS = 4
 
@@ -88,7 +89,7 @@ class Rollback(GreedyDualSize):
     def priority(self, unit: RecoveryUnit) -> float:
         return unit.stamp + self.chance(unit) * self.density(unit)
 
-    def learn(self, rollback_tokens: int, population: int) -> bool:
+    def learn(self, thread: Thread, rollback_tokens: int, population: int, now: float) -> bool:
         self.distribution.add(rollback_tokens)
         self._since_published += 1
         if self._since_published < max(32, population):

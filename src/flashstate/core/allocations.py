@@ -1,0 +1,310 @@
+"""A cache that evicts KV blocks and checkpoints apart, each by its own last use, as vLLM does."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flashstate.core.base import Capture, Eviction, StateCache
+from flashstate.core.cost import PrefillCostModel
+from flashstate.core.path import TokenPath
+from flashstate.core.shelves import Block, Space, State
+from flashstate.core.state import Checkpoint, HybridState
+from flashstate.core.tree import KVBlock
+
+KV, CHECKPOINT = "kv", "checkpoint"
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """What a live request uses: the full blocks of its path from the start on, and the one it is filling."""
+
+    path: TokenPath
+    blocks: list[Block]
+    tail: Block | None
+    checkpointed: frozenset[int]
+    """Positions of its prompt where the history knows of a checkpoint."""
+
+
+@dataclass(slots=True)
+class Filed:
+    """Physical blocks taken over and let go, and the blocks used by no live request."""
+
+    taken: set[int] = field(default_factory=set)
+    freed: set[int] = field(default_factory=set)
+    loose: list[Block] = field(default_factory=list)
+
+
+class AllocationCache(StateCache):
+    """KV blocks and checkpoints in one queue; the one used longest ago goes first.
+
+    A checkpoint is used when written and when resumed from; KV when a request that uses it ends, its deepest block
+    first. The KV of live requests is not evicted; the checkpoint they resumed from may be, for they have a copy. A
+    block computed again is the same block. A partly filled block is kept only where a checkpoint ends in it.
+    Checkpoints and KV outlive each other: those are the dependency misses.
+
+    Every call is O(depth of the path), times what branches off inside one block.
+    """
+
+    def __init__(
+        self, *, block_tokens: int, history_tokens: int, cost: PrefillCostModel | None = None
+    ) -> None:
+        super().__init__(block_tokens, history_tokens, cost or PrefillCostModel())
+        self._spaces: dict[Hashable, Space] = {}
+        self._holds: dict[Hashable, Hold] = {}
+        self._live: dict[Hashable, list[Hold]] = {}
+        self._queue: OrderedDict[Block | State, None] = OrderedDict()
+
+    # --- what a prefix may resume from ------------------------------------------------------------------
+
+    def lookup(self, path: TokenPath, limit: int) -> HybridState | None:
+        """See StateCache: the deepest checkpoint whose KV is wholly held."""
+        space = self._spaces.get(path.namespace)
+        found = space.deepest(path, limit) if space is not None else None
+        if found is None:
+            return None
+        state, kv = found
+        return HybridState(state.checkpoint, tuple(kv), self._open_block(state) is not None)
+
+    def resident(self, path: TokenPath, limit: int) -> list[KVBlock]:
+        space = self._spaces.get(path.namespace)
+        return [block.physical for block in space.run(path, limit)] if space is not None else []
+
+    def resident_tokens(self, path: TokenPath, limit: int) -> int:
+        space = self._spaces.get(path.namespace)
+        return space.resident_tokens(path, limit) if space is not None else 0
+
+    def _open_block(self, state: State) -> Block | None:
+        """The block that ends where `state` does, if nobody fills it on."""
+        if state.stop == state.shelf.start:
+            return None
+        block = state.shelf.kv_of(state.ids, state.stop)
+        return block if block is not None and block.stop == state.stop and not block.holds else None
+
+    # --- the life of a request --------------------------------------------------------------------------
+
+    def admit(self, request: Hashable, path: TokenPath, resumed: int, now: float) -> None:
+        assert request not in self._holds, request
+        space = self._space(path)
+        blocks = space.run(path, len(path) - 1)
+        tail = None
+        shelf = space.find(path, resumed)
+        state = shelf.state_at(path.tokens(shelf.start, resumed), resumed) if shelf is not None else None
+        if state is not None:
+            self._queue.move_to_end(state)
+            if len(blocks) == resumed // self.block_tokens:
+                tail = self._open_block(state)
+        for block in blocks if tail is None else [*blocks, tail]:
+            self._hold(block)
+        checkpointed = frozenset(self.history.precedent(path, len(path)).checkpoints)
+        hold = self._holds[request] = Hold(path, blocks, tail, checkpointed)
+        self._live.setdefault(path.namespace, []).append(hold)
+
+    def capture(
+        self,
+        path: TokenPath,
+        checkpoint: Checkpoint,
+        kv: Sequence[KVBlock],
+        now: float,
+        *,
+        room: bool,
+        request: Hashable = None,
+    ) -> Capture:
+        """See StateCache. Never refused: a newcomer is the last to go."""
+        position = checkpoint.position
+        assert 0 < position <= len(path), (position, len(path))
+        space = self._space(path)
+        hold = self._holds.get(request) or self._owner(space, path)
+        if hold is None or position not in hold.checkpointed:
+            self.history.checkpoint_taken(path, position)
+        filed = self._file(space, hold, path, position, kv, ends_here=True)
+        shelf = space.shelf(path, position)
+        ids = path.tokens(shelf.start, position)
+        state = shelf.state_at(ids, position)
+        if kept := state is None:
+            state = State(shelf, ids, checkpoint)
+            shelf.states[state] = None
+            filed.taken.update(checkpoint.blocks)
+            self.counters.captures[checkpoint.kind] += 1
+        self._use(state)
+        return self._changed(kept, filed)
+
+    def file_kv(self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float) -> Capture:
+        space = self._space(path)
+        hold = self._owner(space, path)
+        return self._changed(False, self._file(space, hold, path, position, kv, ends_here=False))
+
+    def release(self, request: Hashable, now: float) -> frozenset[int]:
+        """See StateCache. Frees nothing: what the request used is evicted in its turn."""
+        hold = self._holds.pop(request, None)
+        if hold is not None:
+            live = self._live[hold.path.namespace]
+            live.remove(hold)
+            if not live:
+                del self._live[hold.path.namespace]
+            if hold.tail is not None:
+                self._let_go(hold.tail)
+            for block in reversed(hold.blocks):
+                self._let_go(block)
+        return frozenset()
+
+    def evict(self, now: float) -> Eviction | None:
+        """Give up the block or checkpoint used longest ago. O(1). None if live requests use all there is."""
+        if not self._queue:
+            return None
+        oldest, _ = self._queue.popitem(last=False)
+        self._remove(oldest)
+        if isinstance(oldest, State):
+            tier, freed = CHECKPOINT, frozenset(oldest.checkpoint.blocks)
+        else:
+            tier, freed = KV, frozenset(oldest.physical)
+        self.resident_blocks -= len(freed)
+        self.counters.evictions[tier] += 1
+        return Eviction(oldest.stop, tier, freed)
+
+    def allocations(self) -> Iterator[Block | State]:
+        """All that is kept. Scans: for checks only."""
+        for space in self._spaces.values():
+            for shelf in space.shelves.values():
+                yield from shelf.blocks
+                yield from shelf.states
+
+    # --- filing KV --------------------------------------------------------------------------------------
+
+    def _file(
+        self,
+        space: Space,
+        hold: Hold | None,
+        path: TokenPath,
+        position: int,
+        kv: Sequence[KVBlock],
+        *,
+        ends_here: bool,
+    ) -> Filed:
+        """Take over the KV of `position` tokens where it is not held yet. `ends_here`: a checkpoint does."""
+        filed, size = Filed(), self.block_tokens
+        full = position // size
+        assert len(kv) >= -(-position // size), (len(kv), position, size)
+        for index in range(len(hold.blocks) if hold is not None else 0, full):
+            block = space.full.get(path.key(index + 1))
+            if block is None:
+                block = self._place(space, hold, path, (index + 1) * size, kv[index], filed)
+            if hold is None:
+                filed.loose.append(block)
+            else:
+                self._set_tail(hold, block)
+                hold.blocks.append(block)
+                hold.tail = None
+        if position % size and (hold is None or len(hold.blocks) == full):
+            block = self._terminal(space, hold, path, position, kv[full], filed, ends_here)
+            if hold is not None:
+                self._set_tail(hold, block)
+            elif block is not None:
+                filed.loose.append(block)
+        for block in reversed(filed.loose):
+            if not block.holds:
+                self._use(block)
+        return filed
+
+    def _terminal(
+        self,
+        space: Space,
+        hold: Hold | None,
+        path: TokenPath,
+        position: int,
+        physical: KVBlock,
+        filed: Filed,
+        ends_here: bool,
+    ) -> Block | None:
+        """The block that `position` lies in; None if no checkpoint needs it."""
+        shelf = space.shelf(path, position)
+        ids = path.tokens(shelf.start, position)
+        tail = hold.tail if hold is not None else None
+        if tail is not None and tail.physical == physical:
+            if tail.stop < position:
+                space.fill(tail, path, ids, position)
+            return tail
+        known = shelf.kv_of(ids, position)
+        if known is not None:
+            return known
+        if ends_here or shelf.has_state_on(path, position):
+            return self._place(space, hold, path, position, physical, filed)
+        space.tidy(shelf)
+        return None
+
+    def _place(
+        self,
+        space: Space,
+        hold: Hold | None,
+        path: TokenPath,
+        stop: int,
+        physical: KVBlock,
+        filed: Filed,
+    ) -> Block:
+        """The block that ends at `stop`: the one that was filled on, or a new one, which replaces emptier ones."""
+        shelf = space.shelf(path, stop - 1)
+        block = hold.tail if hold is not None else None
+        if block is None or block.physical != physical:
+            if hold is not None:
+                self._set_tail(hold, None)
+            block = shelf.filled(physical)
+        if block is None:
+            for emptier in shelf.emptier(path, stop):
+                if not emptier.holds:
+                    filed.freed.update(emptier.physical)
+                    del self._queue[emptier], shelf.blocks[emptier]
+            block = Block(shelf, physical)
+            shelf.blocks[block] = None
+            filed.taken.update(physical)
+        space.fill(block, path, path.tokens(shelf.start, stop), stop)
+        return block
+
+    def _set_tail(self, hold: Hold, block: Block | None) -> None:
+        """The block that the request behind `hold` fills is now `block`."""
+        if hold.tail is block:
+            return
+        if block is not None:
+            self._hold(block)
+        if hold.tail is not None:
+            self._let_go(hold.tail)
+        hold.tail = block
+
+    def _owner(self, space: Space, path: TokenPath) -> Hold | None:
+        """The live request that computes `path`, where the host does not name it: it goes on where it came from."""
+        for hold in self._live.get(space.namespace, ()):
+            stop = min(len(hold.path), len(path))
+            if space.agree(hold.path, path, stop):
+                return hold
+        return None
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _space(self, path: TokenPath) -> Space:
+        space = self._spaces.get(path.namespace)
+        if space is None:
+            space = self._spaces[path.namespace] = Space(path.namespace, self.block_tokens)
+        return space
+
+    def _remove(self, kept: Block | State) -> None:
+        space = kept.shelf.space
+        space.remove(kept)
+        if not space.shelves:
+            self._spaces.pop(space.namespace, None)
+
+    def _changed(self, kept: bool, filed: Filed) -> Capture:
+        self.resident_blocks += len(filed.taken) - len(filed.freed)
+        return Capture(kept, frozenset(filed.taken), frozenset(filed.freed))
+
+    def _use(self, kept: Block | State) -> None:
+        self._queue[kept] = None
+        self._queue.move_to_end(kept)
+
+    def _hold(self, block: Block) -> None:
+        block.holds += 1
+        self._queue.pop(block, None)
+
+    def _let_go(self, block: Block) -> None:
+        block.holds -= 1
+        if not block.holds:
+            self._use(block)
