@@ -190,6 +190,26 @@ def test_every_system_runs(tmp_path: Path) -> None:
     assert {policy for policy, _, _ in results(out)} == set(systems())
 
 
+def test_the_engines_clock_says_how_fast_and_leaves_out_who_knows_the_future(tmp_path: Path) -> None:
+    out, timing = tmp_path / "out.json", tmp_path / "timing.json"
+    timing.write_text('{"decode_step_s": 0.02}')
+    engine = ("--clock", "engine", "--order", "hrrn", "--guard", "0.9", "--timing", str(timing))
+    found = simulate(
+        make_traces(tmp_path), *SHORT, *engine, "--policy", "gds,clairvoyant,infinite", "--json", str(out)
+    )
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "4 runs, engine clock, recorded gaps, hrrn order, guard 0.9" in found.stdout
+    for shown in ("Output throughput", "TTFT p90", "Worst wait"):
+        assert shown in found.stdout
+    serving = json.loads(out.read_text())["setup"]["serving"]
+    assert (serving["order"], serving["guard"], serving["timing"]["decode_step_s"]) == ("hrrn", 0.9, 0.02)
+    assert {policy for policy, _, _ in results(out)} == {"gds", "infinite"}
+    assert all(row["served"]["output_tokens_per_min"] > 0 for row in results(out).values())
+    # Another order is another setup.
+    found = simulate(make_traces(tmp_path / "b"), *SHORT, *engine[:2], "--policy", "gds", "--json", str(out))
+    assert "holds 4 runs of another setup" in found.stderr and "serving.order" in found.stderr
+
+
 def test_the_list_names_everything() -> None:
     found = simulate("--list")
     assert found.exit_code == 0
@@ -221,6 +241,15 @@ def test_the_list_names_everything() -> None:
         (["--blocks", "0"], "blocks 0: must be 1 or more"),
         (["--cost", "-1", "2"], "--cost -1 2: both must be finite and 0 or more"),
         (["--cost", "nan", "0"], "--cost nan 0: both must be finite"),
+        (["--order", "fcfs"], "--order: only with --clock engine"),
+        (["--guard", "1", "--timing", "x"], "--guard, --timing: only with --clock engine"),
+        (["--clock", "engine", "--order", "luck"], "--order luck: must be one of fcfs, resident, hrrn"),
+        (["--clock", "engine", "--guard", "0"], "guard 0.0: must be finite and above 0"),
+        (["--clock", "engine", "--timing", "none.json"], "none.json: No such file"),
+        (
+            ["--clock", "engine", "--policy", "clairvoyant"],
+            "--policy clairvoyant: knows the future, which only",
+        ),
         (["--json", "/proc/nowhere/out.json"], "/proc/nowhere: "),
     ],
 )

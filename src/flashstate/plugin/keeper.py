@@ -78,11 +78,11 @@ class StateKeeper:
 
         Without this the turns being served evict the states of the turns waiting behind them.
         """
-        if request.prompt_embeds is not None or request.skip_reading_prefix_cache:
+        if not looks_up(request):
             return
         state = self.cache.lookup(self._path(request), request.num_tokens - 1)
         if state is not None:
-            self.cache.park(request.request_id, state.unit, time.monotonic())
+            self.cache.park(request.request_id, state.unit, self._now())
 
     def resume(self, request: Request, found: int, limit: int) -> Resume | None:
         """The state to resume `request` from, if deeper than the `found` tokens that vLLM has itself.
@@ -92,7 +92,7 @@ class StateKeeper:
         state = None
         if request.prompt_embeds is None and self._fits_beside_a_state(request):
             state = self.cache.lookup(self._path(request), limit)
-        now = time.monotonic()
+        now = self._now()
         if state is None or state.position <= found:
             self.cache.unpark(request.request_id, now)
             self._awaiting[request.request_id] = (found, False)
@@ -122,7 +122,7 @@ class StateKeeper:
     def started(self, request: Request) -> None:
         """`request` runs from where its last lookup put it."""
         position, ours = self._awaiting.pop(request.request_id)
-        path, now = self._path(request), time.monotonic()
+        path, now = self._path(request), self._now()
         if request.prompt_embeds is None:
             if request.num_preemptions == 0:
                 self.cache.observe(path, position)
@@ -138,7 +138,7 @@ class StateKeeper:
     def ended(self, request_id: str) -> None:
         """`request_id` has lost its blocks. Idempotent."""
         self._awaiting.pop(request_id, None)
-        self.queue.disown(self.cache.release(request_id, time.monotonic()))
+        self.queue.disown(self.cache.release(request_id, self._now()))
 
     def clear(self) -> None:
         """Forget everything: the cache's contents became invalid."""
@@ -153,7 +153,7 @@ class StateKeeper:
             return
         path = self._path(request)
         known = min(position, len(path))
-        self.cache.computed(request.request_id, path, known, time.monotonic(), _how_it_stopped(request))
+        self.cache.computed(request.request_id, path, known, self._now(), how_it_stopped(request))
         doubt = self._doubt(request, position)
         tables = self._tables(request)
         kv = self._kv(tables, position)
@@ -231,7 +231,7 @@ class StateKeeper:
 
     def _offer(self, request: Request, path: RequestPath, checkpoint: Checkpoint, kv: list[KVBlock]) -> None:
         room, owner = self.queue.has_room, request.request_id
-        got = self.cache.capture(path, checkpoint, kv, time.monotonic(), room=room, request=owner)
+        got = self.cache.capture(path, checkpoint, kv, self._now(), room=room, request=owner)
         self.queue.own(got.taken, got.freed)
 
     def _kv(self, tables: list[list[KVCacheBlock]], position: int) -> list[KVBlock] | None:
@@ -259,6 +259,9 @@ class StateKeeper:
 
     # --- inside -----------------------------------------------------------------------------------------
 
+    def _now(self) -> float:
+        return time.monotonic()
+
     def _path(self, request: Request) -> RequestPath:
         return RequestPath(request, self._hash_ratio, self._names)
 
@@ -277,12 +280,12 @@ class StateKeeper:
         return KVCacheBlocks(tuple(groups))
 
     def _evict(self) -> frozenset[int] | None:
-        eviction = self.cache.evict(time.monotonic())
+        eviction = self.cache.evict(self._now())
         return None if eviction is None else eviction.freed
 
     def check(self) -> None:
         """Every invariant: the core's, and free + held + live = total. Scans; raises AssertionError."""
-        check_cache(self.cache, time.monotonic())
+        check_cache(self.cache, self._now())
         owned = {block for unit in self.cache.units() for block in unit.checkpoint.blocks}
         owned |= {block for node in self.cache.tree.nodes() for kv in node.blocks for block in kv}
         assert owned == self.queue.owned, owned ^ self.queue.owned
@@ -296,7 +299,12 @@ class StateKeeper:
         assert unused == set(self.queue.held), unused ^ set(self.queue.held)
 
 
-def _how_it_stopped(request: Request) -> tuple[RequestStatus, int | None]:
+def looks_up(request: Request) -> bool:
+    """Whether `request` may resume from a state at all."""
+    return request.prompt_embeds is None and not request.skip_reading_prefix_cache
+
+
+def how_it_stopped(request: Request) -> tuple[RequestStatus, int | None]:
     """What a tool call has and a final answer has not: the status, and the token before the last (`</tool_call>`)."""
     output = request.output_token_ids
     return request.status, output[-2] if len(output) > 1 else None

@@ -49,7 +49,7 @@ class FlashScheduler(_Prepared):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.keeper = StateKeeper(self.settings, self.kv_cache_manager, self.block_size, self.hash_block_size)
+        self.keeper = self._make_keeper()
         self._export = ChunkEndExport(self.keeper) if self.settings.mamba_prefill_export else None
         self._resetting = False
         blocks, tokens = self.keeper.checkpoint_blocks, self.block_size
@@ -62,6 +62,17 @@ class FlashScheduler(_Prepared):
             blocks * tokens // self.keeper.cache.tree.kv_width,
             tokens,
         )
+
+    def _make_keeper(self) -> StateKeeper:
+        sizes, path = (self.block_size, self.hash_block_size), self.settings.event_log
+        if not path:
+            return StateKeeper(self.settings, self.kv_cache_manager, *sizes)
+        from flashstate.plugin.recording import RecordingKeeper
+
+        parallel = self.vllm_config.parallel_config
+        if parallel.data_parallel_size > 1:
+            path += f".{parallel.data_parallel_rank}"
+        return RecordingKeeper(self.settings, self.kv_cache_manager, *sizes, path)
 
     def _get_local_prefix_cache_hit(
         self, request: Request, *limits: int | None, **named: int | None

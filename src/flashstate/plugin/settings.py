@@ -37,6 +37,8 @@ class Settings:
     prefill_cost_coefficients: tuple[float, float] = (PrefillCostModel().d, PrefillCostModel().e)
     check: bool = False
     """Check every invariant after every step (slow)."""
+    event_log: str = ""
+    """Where to log what the engine says and asks, with all token ids; empty: nowhere."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

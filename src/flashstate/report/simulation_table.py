@@ -22,8 +22,8 @@ def _parts(simulation: Simulation) -> Iterator[RenderableType]:
         yield Text("")
         yield Text.assemble((table.title, "bold"), f": {table.hint}")
         yield _drawn(table)
-        if number == 0:
-            yield Text(" ".join(notes(simulation)), style="dim")
+        if number == 0 and (said := notes(simulation)):
+            yield Text(" ".join(said), style="dim")
 
 
 def _drawn(table: Table) -> rich.table.Table:

@@ -25,8 +25,8 @@ from flashstate.simulate.setup import RECORDED, Setup, machine
 from flashstate.simulate.show import introduce, list_systems, say, show_results
 from flashstate.simulate.sweep import Failure, sweep
 from flashstate.simulate.systems import DEFAULT_SYSTEMS, systems
-from flashstate.simulate.workload import Agents, Workload, read_workload
 from flashstate.simulate.waiting import order_names
+from flashstate.simulate.workload import Agents, Workload, read_workload
 from flashstate.traces.session import TraceError
 
 _INTERRUPTED: Final = 130

@@ -39,7 +39,7 @@ class EngineCache:
     one that branches inside a block gets a copy.
 
     A clock without steps calls `start` and `end`. One with steps calls `wait`, `fits` and `admit`, then `has_room`,
-    `grow` and `passed` as tokens are computed, and `end` or `preempt`.
+    `grow` and `passed` as tokens are computed, and `stop`: the last token that comes out is not computed.
     """
 
     def __init__(self, cache: StateCache, placement: Placement, pool: Pool, checkpoint_blocks: int) -> None:
@@ -60,7 +60,7 @@ class EngineCache:
 
     def end(self, request: Request, now: float) -> None:
         """`request` ends: its state is offered at its exact end, its blocks are let go."""
-        self._stop(request, len(request.path), now, request.ask.stop)
+        self.stop(self._running[request.number], len(request.path), now, request.ask.stop)
 
     # --- step by step -----------------------------------------------------------------------------------
 
@@ -69,6 +69,12 @@ class EngineCache:
         """Requests that may run at a time."""
         cache = self.cache
         return cache.slots // cache.slots_a_request if isinstance(cache, TwoPoolCache) else float("inf")
+
+    @property
+    def changes(self) -> int:
+        """As long as it stays the same, so does what `resumable` says."""
+        counters = self.cache.counters
+        return counters.captures.total() + counters.evictions.total() + counters.admissions_refused
 
     def resumable(self, request: Request, tokens: int) -> int:
         """Where `request`, with `tokens` known, would resume now. Does not mutate."""
@@ -136,17 +142,14 @@ class EngineCache:
             self._keep(running, running.spots.popleft(), self.pool.new(self.checkpoint_blocks), now)
             self._make_room(now)
 
-    def preempt(self, running: Running, tokens: int, now: float) -> None:
-        """`running` loses its blocks after `tokens` tokens: its state there is offered as at an end."""
-        self._stop(running.request, tokens, now, "")
-
-    # --- inside -----------------------------------------------------------------------------------------
-
-    def _stop(self, request: Request, tokens: int, now: float, hint: str) -> None:
-        running = self._running.pop(request.number)
+    def stop(self, running: Running, tokens: int, now: float, hint: str) -> None:
+        """`running` ends, or is preempted, with `tokens` tokens computed: its state there is offered."""
+        request = running.request
+        del self._running[request.number]
         cache, path = self.cache, request.path
         kv = running.kv[: -(-tokens // self.block_tokens)]
-        cache.computed(request.number, path, tokens, now, hint)
+        if tokens > 0:
+            cache.computed(request.number, path, tokens, now, hint)
         if self.placement.keeps_request_end and tokens > running.resumed:
             self._keep(running, Spot(tokens, REQUEST_END), running.state, now)
         if tokens > 0:
@@ -154,6 +157,8 @@ class EngineCache:
         self.pool.let_go(cache.release(request.number, now))
         self.pool.let_go(ids(running.kv))
         self.pool.let_go(running.state)
+
+    # --- inside -----------------------------------------------------------------------------------------
 
     def _keep(self, running: Running, spot: Spot, blocks: Sequence[int], now: float) -> None:
         checkpoint = Checkpoint(spot.position, tuple(blocks), spot.kind)

@@ -67,8 +67,8 @@ class Outcome:
 class Scheduler:
     """Running requests go first, in the order they were admitted; then waiting ones, while there is budget and room.
 
-    A waiting request is admitted if all its known tokens fit; nobody overtakes the one whose turn it is. When blocks run
-    out, the request admitted last is preempted: it waits again, and computes again what no state is kept of.
+    A waiting request is admitted if all its known tokens fit; nobody overtakes the one whose turn it is. When blocks
+    run out, the request admitted last is preempted: it waits again, and computes again what no state is kept of.
     """
 
     def __init__(self, cache: EngineCache, times: TimeModel, order: Order, guard: Guard | None) -> None:
@@ -82,6 +82,7 @@ class Scheduler:
         self._most_running = min(times.max_sequences, cache.most_running)
         self._resumable: dict[int, int] = {}
         """Where waiting jobs would resume, by serial, until the cache changes."""
+        self._changes = 0
 
     def fits_alone(self, request: Request) -> bool:
         """Whether the engine could ever serve `request`."""
@@ -92,6 +93,7 @@ class Scheduler:
         """`job` joins the queue."""
         job.queued_s = now
         self.waiting.append(job)
+        self._resumable.pop(job.serial, None)
         self.cache.wait(job.request, job.tokens, now)
 
     def plan(self, now: float, seconds: float) -> Step | None:
@@ -136,7 +138,7 @@ class Scheduler:
             job.generated += step.steps
         outcome.ended = [job for job in self.running if job.is_done]
         for job in outcome.ended:
-            self.cache.end(job.request, now)
+            self.cache.stop(_held(job), job.computed, now, job.request.ask.stop)
             job.running = None
             if self._guard is not None:
                 self._guard.ended(job, now)
@@ -170,7 +172,9 @@ class Scheduler:
     def _admit_next(self, now: float) -> Job | None:
         if not self.waiting or len(self.running) >= self._most_running:
             return None
-        self._resumable.clear()
+        if self._changes != self.cache.changes:
+            self._changes = self.cache.changes
+            self._resumable.clear()
         turns = allowed(self._guard, self.waiting, self._resumes_at, now, idle=not self.running)
         job = self._order.next(turns, self._resumes_at, now)
         if job is None:
@@ -210,7 +214,7 @@ class Scheduler:
 
     def _preempt(self, job: Job, now: float) -> None:
         self.preempted += 1
-        self.cache.preempt(_held(job), job.computed, now)
+        self.cache.stop(_held(job), job.computed, now, "")
         job.running = None
         if self._guard is not None:
             self._guard.ended(job, now)

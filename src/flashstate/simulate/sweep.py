@@ -92,7 +92,7 @@ def _work(sender: Connection, setup: Setup, system: System, key: RunKey) -> None
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    gc.freeze()  # what the parent made is looked at no more, and its pages stay shared
+    gc.disable()  # the process ends with its run; and the parent's pages stay shared
     try:
         sender.send(run_one(setup, system, key))
     except Exception as error:

@@ -1,4 +1,4 @@
-"""GreedyDual-Size weighted by the learnt chance that the next turn resumes at each state. Our default."""
+"""GreedyDual-Size weighted by the learnt chance that the next turn resumes at each state."""
 
 from __future__ import annotations
 
