@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from flashstate.cli import app
 from flashstate.report.published import comparisons
-from flashstate.report.simulation import HIT_RATE, REDUNDANT, SERVED, Simulation, simulation
+from flashstate.report.simulation import HIT_RATE, REDUNDANT, SERVED, Simulation, share, simulation
 from flashstate.report.simulation_html import write_simulations
 from flashstate.report.simulation_table import simulation_tables
 from flashstate.report.simulation_view import tables, telling_load
@@ -125,6 +126,15 @@ def test_the_bound_is_compared_on_the_same_seeds_and_never_the_best() -> None:
     assert made.best(HIT_RATE, 48) == "flashstate"
     assert made.best(REDUNDANT, 48) == "flashstate"
     assert make_simulation(make_run("gds", 16)).best(HIT_RATE, 16) is None
+
+
+def test_shares_have_no_negative_zero() -> None:
+    assert [share(value) for value in (-0.0004, 0.0, -0.0006, 0.9462)] == [
+        "0.000",
+        "0.000",
+        "-0.001",
+        "0.946",
+    ]
 
 
 def test_means_of_fewer_seeds_are_marked() -> None:
@@ -266,6 +276,8 @@ def test_the_command_makes_one_page_of_several_files(tmp_path: Path) -> None:
         (json.dumps(make_document(make_run("gds", 16, missed_tokens={}))), "is not a results file"),
         (json.dumps(make_document(make_run("gds", 16, occupancy=None))), "is not a results file"),
         (json.dumps(make_document(make_run("gds", 16), setup={"geometry": []})), "is not a results file"),
+        (json.dumps(make_document(make_run("gds", 10**400))), "is not a results file"),
+        (json.dumps(make_document(make_run("gds", 16, working_set=1e308))), "is not a results file"),
         (json.dumps(make_document()), "holds no runs"),
         ("[" * 100_000, "not JSON"),
     ],
@@ -285,3 +297,19 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(make_document(*SWEEP)))
     code, _, errors = report(str(tmp_path / "a.json"), "--html", str(tmp_path))
     assert (code, errors) == (1, f"flashstate: {tmp_path}: Is a directory\n")
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, _, errors = report(str(pipe), "--html", str(tmp_path / "r.html"))
+    assert (code, errors) == (1, f"flashstate: {pipe}: is not a regular file\n")
+
+
+def test_a_page_never_replaces_results(tmp_path: Path) -> None:
+    results = tmp_path / "a.json"
+    results.write_text("precious")
+    for page in (results, tmp_path / "." / "a.json"):
+        code, _, errors = report(str(results), "--html", str(page))
+        assert (code, errors) == (1, f"flashstate: {page}: holds results; name another file with --html\n")
+    assert results.read_text() == "precious"

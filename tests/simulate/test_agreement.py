@@ -223,3 +223,8 @@ def test_the_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["check-log", str(tmp_path / "none")])
     assert done.exit_code == 2
     assert "No such file" in done.stderr
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="not a file"):
+        check_log(tmp_path)

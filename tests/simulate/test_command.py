@@ -129,7 +129,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_a_closed_terminal_is_an_interrupt_too(tmp_path: Path) -> None:
     partial = tmp_path / "out.json.partial"
     process = start(
-        make_traces(tmp_path), "--sessions", "4", "--seeds", "50", "--policy", "gds", "--minutes", "8",
+        make_traces(tmp_path), "--sessions", "4", "--seeds", "900", "--policy", "gds", "--minutes", "8",
         "--warmup", "1", "--json", str(tmp_path / "out.json"),
     )  # fmt: skip
     await_lines(partial, 2)
@@ -231,9 +231,10 @@ def test_the_list_names_everything() -> None:
         (["--clock", "sundial"], "--clock sundial: must be one of recorded"),
         (["--gaps", "wide"], "--gaps wide: must be one of recorded, corrected"),
         (["--agents", "none"], "--agents none: must be one of main, all"),
-        (["--minutes", "10", "--warmup", "10"], "warm-up 600.0 s of 600.0 s: must be 0 or more, and shorter"),
-        (["--minutes", "nan"], "must be 0 or more, and shorter"),
-        (["--gap-cap", "-1"], "gap cap -1.0 s: must be 0 or more"),
+        (["--minutes", "10", "--warmup", "10"], "--warmup 10: must be 0 or more, and below --minutes 10"),
+        (["--minutes", "nan"], "--minutes nan: must be above 0, and 10080 at most"),
+        (["--minutes", "1e300"], "--minutes 1e+300: must be above 0, and 10080 at most"),
+        (["--gap-cap", "-1"], "--gap-cap -1: must be 0 or more"),
         (["--geometry", "gpt"], "geometry 'gpt': unknown; one of glm-5.3-flash,"),
         (["--geometry", "."], "--geometry .: needs --memory GIB"),
         (["--geometry", ".", "--memory", "1"], "config.json: No such file"),
@@ -251,6 +252,9 @@ def test_the_list_names_everything() -> None:
             "--policy clairvoyant: knows the future, which only",
         ),
         (["--json", "/proc/nowhere/out.json"], "/proc/nowhere: "),
+        (["--json", ""], "--json: names no file"),
+        (["--json", "."], "--json: names no file"),
+        (["--json", "/dev/full"], "/dev/full: not a regular file: name another --json"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -307,7 +311,59 @@ def test_sessions_without_times_do_not_run_for_ever(tmp_path: Path) -> None:
     assert "2 sessions of 12 requests (left out: 2 without times)" in found.stdout
     found = simulate(make_traces(tmp_path / "bad", bad), *SHORT, "--policy", "gds")
     assert (found.exit_code, found.stderr.count("\n")) == (1, 1)
-    assert "requests cannot last as recorded" in found.stderr
+    assert "need 0.1 s each on average, server time and gap: use --clock engine" in found.stderr
+
+
+@pytest.mark.parametrize("tokens", [2**24, 2**31 - 1])
+def test_prompts_that_no_path_can_hold_are_broken_records(tokens: int, tmp_path: Path) -> None:
+    def ending_with(output_tokens: int) -> str:
+        *before, last = make_session(3).main.turns
+        turns = (*before, replace(last, output_tokens=output_tokens - last.prompt_tokens))
+        long = replace(make_session(3), main=replace(make_session(3).main, turns=turns))
+        return make_traces(tmp_path / str(output_tokens), [*make_sessions(2), long])
+
+    traces = ending_with(tokens)
+    found = simulate(traces, *SHORT, "--policy", "gds")
+    assert (found.exit_code, found.stderr.count("\n")) == (1, 1)
+    assert f"has a prompt and output of {tokens} tokens: a simulation takes 16777215 at most" in found.stderr
+    found = simulate(traces, *SHORT, "--policy", "gds", "--skip-bad")
+    assert "2 sessions of 12 requests (left out: 1 broken)" in found.stdout
+    assert simulate(ending_with(2**24 - 1), *SHORT, "--policy", "gds").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"prompt_tokens": "many"},
+        {"missed_tokens": {}},
+        {"occupancy": float("nan")},
+        {"working_set": 1e308},
+        {"evictions": [1]},
+        {"median_uncached_tokens": 10**400},
+    ],
+)
+def test_edited_results_are_refused_and_stay(changed: dict[str, Any], tmp_path: Path) -> None:
+    command = [make_traces(tmp_path), *SHORT, "--policy", "gds", "--json", str(tmp_path / "out.json")]
+    assert simulate(*command).exit_code == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    document["results"][0] |= changed
+    (tmp_path / "out.json").write_text(json.dumps(document))
+    before = (tmp_path / "out.json").read_bytes()
+    found = simulate(*command)
+    assert (found.exit_code, found.stderr.count("\n")) == (1, 1)
+    assert "out.json: not a results file of this version" in found.stderr
+    assert (tmp_path / "out.json").read_bytes() == before
+    assert not (tmp_path / "out.json.partial").exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[]", b"[" * 100_000, b"", b'{"setup": []}'])
+def test_other_files_are_not_written_over(content: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_bytes(content)
+    found = simulate(make_traces(tmp_path), *SHORT, "--policy", "gds", "--json", str(out))
+    assert (found.exit_code, found.stderr.count("\n")) == (1, 1)
+    assert "out.json: not a results file of this version" in found.stderr
+    assert out.read_bytes() == content
 
 
 def test_a_config_as_geometry(tmp_path: Path) -> None:
@@ -337,3 +393,20 @@ def test_real_traces(tmp_path: Path) -> None:
         policy: row["resumed_tokens"] / row["prompt_tokens"] for (policy, _, _), row in results(out).items()
     }
     assert rates["flashstate"] > rates["vllm-sparse"] > 0.9
+
+
+def test_a_terminal_that_cannot_show_a_sign_gets_another(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "flashstate.cli",
+        "simulate",
+        make_traces(tmp_path),
+        *SHORT,
+        "--blocks",
+        "20",
+    ]
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    found = subprocess.run(command, env=ascii_only, capture_output=True, text=True, timeout=100, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "Hit rate" in found.stdout

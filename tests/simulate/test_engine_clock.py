@@ -228,6 +228,9 @@ def test_nothing_is_lost(
     in_flight = 4 * max(job.request.ask.output_tokens for job in engine._jobs) if engine._jobs else 0
     assert engine.served.output_tokens <= sum(job.generated for job in engine._jobs) + in_flight
     assert len(engine.served.latencies) == len(ended)
+    if guard is not None:
+        assert scheduler._guard is not None
+        assert sum(scheduler._guard._running.values()) == len(running)
 
 
 @pytest.mark.parametrize("policy", ["vllm-dense", "gds", "flashstate", "sglang"])

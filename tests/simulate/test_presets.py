@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ def test_tiny_families_get_the_blocks_vllm_gives_them(name: str, tmp_path: Path)
     [
         (QWEN3_NEXT, 0.0, 1, "0 GiB of memory: must be above 0"),
         (QWEN3_NEXT, float("nan"), 1, "nan GiB of memory: must be above 0"),
+        (QWEN3_NEXT, 1e300, 1, r"1e\+300 GiB of memory: must be above 0, and 1e\+09 at most"),
         (QWEN3_NEXT, 0.01, 1, "0.01 GiB of memory: one block takes"),
         (QWEN3_NEXT, 1.0, 3, "tensor parallel 3: must divide the 2 KV heads"),
         (QWEN3_NEXT, 1.0, 0, "tensor parallel 0: must divide"),
@@ -124,3 +126,9 @@ def test_a_broken_config_is_named(tmp_path: Path) -> None:
         from_config(tmp_path, 1.0, 1)
     with pytest.raises(GeometryError, match=r"missing\.json: No such file"):
         from_config(tmp_path / "missing.json", 1.0, 1)
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(GeometryError, match=r"config\.json: is not a regular file"):
+        from_config(tmp_path, 1.0, 1)

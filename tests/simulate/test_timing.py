@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,16 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, reason: str) -> Non
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(TimingError, match="No such file"):
         TimeModel.from_file(tmp_path / "none.json")
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    fifo = tmp_path / "times.json"
+    os.mkfifo(fifo)
+    for path in (fifo, tmp_path):
+        with pytest.raises(TimingError, match="not a file"):
+            TimeModel.from_file(path)
+
+
+def test_chunks_of_a_few_tokens_are_refused() -> None:
+    with pytest.raises(TimingError, match="long_prefill_tokens 63: must be 64 or more"):
+        TimeModel(long_prefill_tokens=63)

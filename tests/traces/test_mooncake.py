@@ -218,3 +218,8 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path) -> None
     assert path.read_text() == "mine"
     with pytest.raises(TraceError, match="No such file"):
         write_mooncake([make_session()], tmp_path / "none" / "out.jsonl")
+
+
+def test_no_name_is_no_file() -> None:
+    with pytest.raises(TraceError, match="names no file"):
+        write_mooncake([], Path())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,10 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     assert few.startswith("flashstate: 1 sessions with ") and few.count("\n") == 1
     assert not (tmp_path / "few.json").exists()
     assert "exists already" in run("fit", out, "--out", out, code=1)
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    errors = run("synth", "--sessions", 1, "--out", tmp_path / "out", "--params", pipe, code=1)
+    assert "pipe: is not a regular file" in errors

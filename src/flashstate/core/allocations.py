@@ -20,7 +20,6 @@ KV, CHECKPOINT = "kv", "checkpoint"
 class Hold:
     """What a live request uses: the full blocks of its path from the start on, and the one it is filling."""
 
-    path: TokenPath
     blocks: list[Block]
     tail: Block | None
     checkpointed: frozenset[int]
@@ -53,7 +52,6 @@ class AllocationCache(StateCache):
         super().__init__(block_tokens, history_tokens, cost or PrefillCostModel())
         self._spaces: dict[Hashable, Space] = {}
         self._holds: dict[Hashable, Hold] = {}
-        self._live: dict[Hashable, list[Hold]] = {}
         self._queue: OrderedDict[Block | State, None] = OrderedDict()
 
     # --- what a prefix may resume from ------------------------------------------------------------------
@@ -86,10 +84,10 @@ class AllocationCache(StateCache):
 
     def admit(self, request: Hashable, path: TokenPath, resumed: int, now: float) -> None:
         assert request not in self._holds, request
-        space = self._space(path)
-        blocks = space.run(path, len(path) - 1)
+        space = self._spaces.get(path.namespace)
+        blocks = space.run(path, len(path) - 1) if space is not None else []
         tail = None
-        shelf = space.find(path, resumed)
+        shelf = space.find(path, resumed) if space is not None else None
         state = shelf.state_at(path.tokens(shelf.start, resumed), resumed) if shelf is not None else None
         if state is not None:
             self._queue.move_to_end(state)
@@ -98,8 +96,7 @@ class AllocationCache(StateCache):
         for block in blocks if tail is None else [*blocks, tail]:
             self._hold(block)
         checkpointed = frozenset(self.history.precedent(path, len(path)).checkpoints)
-        hold = self._holds[request] = Hold(path, blocks, tail, checkpointed)
-        self._live.setdefault(path.namespace, []).append(hold)
+        self._holds[request] = Hold(blocks, tail, checkpointed)
 
     def capture(
         self,
@@ -115,7 +112,7 @@ class AllocationCache(StateCache):
         position = checkpoint.position
         assert 0 < position <= len(path), (position, len(path))
         space = self._space(path)
-        hold = self._holds.get(request) or self._owner(space, path)
+        hold = self._holds.get(request)
         if hold is None or position not in hold.checkpointed:
             self.history.checkpoint_taken(path, position)
         filed = self._file(space, hold, path, position, kv, ends_here=True)
@@ -130,19 +127,18 @@ class AllocationCache(StateCache):
         self._use(state)
         return self._changed(kept, filed)
 
-    def file_kv(self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float) -> Capture:
+    def file_kv(
+        self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float, *, request: Hashable = None
+    ) -> Capture:
         space = self._space(path)
-        hold = self._owner(space, path)
-        return self._changed(False, self._file(space, hold, path, position, kv, ends_here=False))
+        filed = self._file(space, self._holds.get(request), path, position, kv, ends_here=False)
+        self._tidy(space)
+        return self._changed(False, filed)
 
     def release(self, request: Hashable, now: float) -> frozenset[int]:
         """See StateCache. Frees nothing: what the request used is evicted in its turn."""
         hold = self._holds.pop(request, None)
         if hold is not None:
-            live = self._live[hold.path.namespace]
-            live.remove(hold)
-            if not live:
-                del self._live[hold.path.namespace]
             if hold.tail is not None:
                 self._let_go(hold.tail)
             for block in reversed(hold.blocks):
@@ -270,14 +266,6 @@ class AllocationCache(StateCache):
             self._let_go(hold.tail)
         hold.tail = block
 
-    def _owner(self, space: Space, path: TokenPath) -> Hold | None:
-        """The live request that computes `path`, where the host does not name it: it goes on where it came from."""
-        for hold in self._live.get(space.namespace, ()):
-            stop = min(len(hold.path), len(path))
-            if space.agree(hold.path, path, stop):
-                return hold
-        return None
-
     # --- inside -----------------------------------------------------------------------------------------
 
     def _space(self, path: TokenPath) -> Space:
@@ -289,8 +277,11 @@ class AllocationCache(StateCache):
     def _remove(self, kept: Block | State) -> None:
         space = kept.shelf.space
         space.remove(kept)
+        self._tidy(space)
+
+    def _tidy(self, space: Space) -> None:
         if not space.shelves:
-            self._spaces.pop(space.namespace, None)
+            del self._spaces[space.namespace]
 
     def _changed(self, kept: bool, filed: Filed) -> Capture:
         self.resident_blocks += len(filed.taken) - len(filed.freed)

@@ -103,8 +103,10 @@ class StateCache(ABC):
         `room`: whether a block is free. If not, the cache may refuse. A state already held there is kept instead.
         """
 
-    def file_kv(self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float) -> Capture:
-        """Offer the KV of a request that ends after `position` tokens, for caches that keep KV without a state."""
+    def file_kv(
+        self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float, *, request: Hashable = None
+    ) -> Capture:
+        """Offer the KV of `request`, which ends after `position` tokens: some caches keep KV without a state."""
         return NOTHING
 
     def computed(

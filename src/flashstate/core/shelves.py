@@ -139,12 +139,6 @@ class Space:
             shelf = self.shelves[key] = Shelf(self, key, depth * self.block_tokens)
         return shelf
 
-    def agree(self, a: TokenPath, b: TokenPath, stop: int) -> bool:
-        """Whether two paths have the same first `stop` tokens."""
-        depth = stop // self.block_tokens
-        start = depth * self.block_tokens
-        return (not depth or a.key(depth) == b.key(depth)) and a.tokens(start, stop) == b.tokens(start, stop)
-
     def fill(self, block: Block, path: TokenPath, ids: TokenRun, stop: int) -> None:
         """`block` now holds `ids`, the tokens of `path` up to `stop`."""
         block.ids, block.stop = ids, stop

@@ -23,12 +23,6 @@ TRACK_TOKENS = 256
 """SGLang's default for --mamba-track-interval."""
 
 
-def split_memory(blocks: int, checkpoint_blocks: int, ratio: float = STATE_TO_KV) -> tuple[int, int]:
-    """The KV blocks and the states that `blocks` are split into, once and for all."""
-    kv_blocks = round(blocks / (1 + ratio))
-    return kv_blocks, (blocks - kv_blocks) // checkpoint_blocks
-
-
 class TwoPoolCache(HybridCache):
     """At most `slots` states, running requests' included, whatever room KV leaves; two orders of last use.
 

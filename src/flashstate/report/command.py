@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,6 +18,9 @@ def report(
     html: Annotated[Path, typer.Option(metavar="OUT", help="The page to write: one file, needs no network.")],
 ) -> None:
     """Make one page of simulations: hit rates, misses and their reasons over load, in tables and plots."""
+    for path in results:
+        if html.exists() and path.exists() and html.samefile(path):
+            _fail(f"{html}: holds results; name another file with --html")
     try:
         write_simulations(html, [read_simulation(path) for path in results])
     except ReportError as error:
@@ -27,6 +30,6 @@ def report(
     typer.echo(f"report: {html}")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     typer.secho(f"flashstate: {message}", fg="red", err=True)
     raise typer.Exit(1)

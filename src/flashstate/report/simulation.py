@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -20,6 +19,9 @@ BOUND: Final = "clairvoyant"
 BOUNDS: Final = (BOUND, "infinite")
 """What no policy could do: never the best of a table."""
 MISS_REASONS: Final = ("placement", "capacity", "dependency")
+
+_MOST: Final = 1e15
+"""No figure of a run is larger, so that sums over runs stay finite."""
 
 
 class ReportError(Exception):
@@ -82,7 +84,7 @@ class Mean:
 
 def share(value: float) -> str:
     """A share, as the field writes hit rates: 0.946."""
-    return f"{value:.3f}"
+    return f"{round(value, 3) + 0.0:.3f}"  # no -0.000
 
 
 def tokens(value: float) -> str:
@@ -245,6 +247,8 @@ def _mean(values: Iterable[float | None]) -> Mean | None:
 
 def read_simulation(path: Path) -> Simulation:
     """Reads a results file of `flashstate simulate`. Raises ReportError."""
+    if path.exists() and not path.is_file():
+        raise ReportError(f"{path}: is not a regular file")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -253,7 +257,7 @@ def read_simulation(path: Path) -> Simulation:
         raise ReportError(f"{path}: not JSON ({error})") from None
     try:
         found = simulation(document)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         raise ReportError(f"{path}: is not a results file of `flashstate simulate --json`") from None
     if not found.runs:
         raise ReportError(f"{path}: holds no runs")
@@ -289,6 +293,7 @@ def _run(row: Mapping[str, Any]) -> Run:
     names = [name for name in Run.__slots__ if name not in ("policy", "sessions", "seed")]
     run = Run(str(key["policy"]), int(key["sessions"]), int(key["seed"]), *(row[name] for name in names))
     values: list[Any] = [figure.of(run) for figure in _ALWAYS] + [run.ideal_rate, run.working_set]
-    if not all(map(isfinite, [*values, *run.served.values()])):
+    values += [run.sessions, run.seed, run.requests, *run.served.values()]
+    if not all(abs(value) <= _MOST for value in values):  # nor is NaN
         raise ValueError(key)
     return run

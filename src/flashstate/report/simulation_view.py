@@ -152,7 +152,10 @@ def _details(simulation: Simulation) -> Table:
         Row(policy, tuple(_plain(simulation.mean(f, policy, sessions), f.show) for f in _DETAILS.values()))
         for policy in simulation.policies
     )
-    hint = "tokens missed a request by reason; median uncached tokens; evictions a request"
+    hint = (
+        "tokens missed a request (placement: no checkpoint was taken there; capacity: KV evicted; dependency: KV "
+        "there, checkpoint gone); median uncached tokens; blocks in use; checkpoints kept; evictions a request"
+    )
     return Table(f"At {sessions} sessions", hint, tuple(_DETAILS), rows)
 
 

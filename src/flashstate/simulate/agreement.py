@@ -51,6 +51,8 @@ class Agreement:
 
 def check_log(path: Path) -> Agreement:
     """Replay the log at `path`. Raises LogError, or OSError if it cannot be read."""
+    if path.exists() and not path.is_file():
+        raise LogError(f"{path}: not a file")
     replays: list[LogReplay] = []
     for number, event in _events(path):
         try:

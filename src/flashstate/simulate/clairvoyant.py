@@ -121,7 +121,7 @@ class ClairvoyantQueue(EvictionQueue):
     def peek(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
         best, least = None, inf
         density = self.policy.density
-        for unit in self._members:
+        for unit in sorted(self._members, key=lambda unit: unit.serial):
             if unit.node.live:
                 continue
             use = self._next_use.get(unit, -inf)

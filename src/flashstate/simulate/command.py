@@ -66,7 +66,7 @@ def simulate(
     warmup: Annotated[float, typer.Option(help="Minutes of it that are not measured.")] = 15.0,
     gap_cap: Annotated[float, typer.Option(help="Longest gap between turns, seconds.")] = 300.0,
     memory: Annotated[
-        float | None, typer.Option(metavar="GIB", help="Cache a GPU, with a config.json.")
+        float | None, typer.Option(metavar="GIB", help="Cache on each GPU, with a config.json.")
     ] = None,
     tp: Annotated[
         int | None, typer.Option(help="Tensor parallel GPUs, with a config.json (default: 1).")
@@ -87,7 +87,9 @@ def simulate(
     ] = None,
     guard: Annotated[
         float | None,
-        typer.Option(metavar="THETA", help="Hold turns back beyond this working set, engine clock."),
+        typer.Option(
+            metavar="THETA", help="Hold turns back while the working set is above THETA caches, engine clock."
+        ),
     ] = None,
     timing: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The engine's times as JSON, engine clock.")

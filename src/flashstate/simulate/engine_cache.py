@@ -153,7 +153,7 @@ class EngineCache:
         if self.placement.keeps_request_end and tokens > running.resumed:
             self._keep(running, Spot(tokens, REQUEST_END), running.state, now)
         if tokens > 0:
-            self._own(cache.file_kv(path, tokens, kv, now))
+            self._own(cache.file_kv(path, tokens, kv, now, request=running.request.number))
         self.pool.let_go(cache.release(request.number, now))
         self.pool.let_go(ids(running.kv))
         self.pool.let_go(running.state)

@@ -21,6 +21,8 @@ from flashstate.simulate.workload import AGENTS, Agents
 
 _MOST_SESSIONS: Final = 10_000
 _MOST_SEEDS: Final = 1000
+_MOST_MINUTES: Final = 10_080
+"""A week. Every request of a run is in memory."""
 
 
 class OptionError(ValueError):
@@ -111,16 +113,21 @@ class Options:
         """How sessions are played. The number of sessions and the seed are those of a run."""
         _one_of("--clock", self.clock, CLOCKS)
         _one_of("--gaps", self.gaps, GAPS)
-        try:
-            return Rules(
-                sessions=1,
-                duration_s=self.minutes * 60,
-                warmup_s=self.warmup * 60,
-                gap_cap_s=self.gap_cap_s,
-                gaps=cast(Gaps, self.gaps),
+        if not 0 < self.minutes <= _MOST_MINUTES:
+            raise OptionError(f"--minutes {self.minutes:g}: must be above 0, and {_MOST_MINUTES} at most")
+        if not 0 <= self.warmup < self.minutes:
+            raise OptionError(
+                f"--warmup {self.warmup:g}: must be 0 or more, and below --minutes {self.minutes:g}"
             )
-        except ValueError as error:
-            raise OptionError(str(error)) from None
+        if not self.gap_cap_s >= 0:
+            raise OptionError(f"--gap-cap {self.gap_cap_s:g}: must be 0 or more")
+        return Rules(
+            sessions=1,
+            duration_s=self.minutes * 60,
+            warmup_s=self.warmup * 60,
+            gap_cap_s=self.gap_cap_s,
+            gaps=cast(Gaps, self.gaps),
+        )
 
     def which_agents(self) -> Agents:
         """Whether sub-agents are played too."""

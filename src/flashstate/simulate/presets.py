@@ -18,6 +18,7 @@ DEFAULT_GEOMETRY: Final = "glm-5.3-flash"
 _BLOCK_STEP: Final = 16
 """vLLM's blocks are a multiple of this many tokens."""
 _GLM_GIB: Final = 62.45
+_MOST_GIB: Final = 1e9
 _FP8: Final = 0.5
 """FP8 KV, as a share of 16-bit."""
 
@@ -80,6 +81,8 @@ def preset(name: str) -> CacheGeometry:
 def from_config(path: Path, memory_gib: float, tp: int) -> CacheGeometry:
     """What a model would have, from its config.json or the folder of it. Raises GeometryError."""
     file = path / "config.json" if path.is_dir() else path
+    if file.exists() and not file.is_file():
+        raise GeometryError(f"{file}: is not a regular file")
     name = file.parent.name if file.name == "config.json" else file.stem
     try:
         config = json.loads(file.read_text())
@@ -102,8 +105,8 @@ def sized(
     `kv_share`: bytes of KV against 16-bit. The prefill cost is the one published for GLM-5.3-Flash. Raises
     GeometryError.
     """
-    if not (math.isfinite(memory_gib) and memory_gib > 0):
-        raise GeometryError(f"{memory_gib:g} GiB of memory: must be above 0")
+    if not 0 < memory_gib <= _MOST_GIB:
+        raise GeometryError(f"{memory_gib:g} GiB of memory: must be above 0, and {_MOST_GIB:g} at most")
     heads = config.get("num_key_value_heads", 1)
     if tp < 1 or heads % tp:
         raise GeometryError(f"tensor parallel {tp}: must divide the {heads} KV heads")

@@ -13,11 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from flashstate.report.simulation import simulation
 from flashstate.simulate.result import RunKey, RunResult
 from flashstate.simulate.setup import differences
 
 KIND: Final = "flashstate simulate"
 FORMAT: Final = 1
+
+_NOT_OURS: Final = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, RecursionError)
+"""What comes of reading something else, or an edited file."""
 
 
 class ResultsFileError(Exception):
@@ -63,17 +67,22 @@ class ResultsFile(Results):
 
     def __init__(self, path: Path, setup: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         super().__init__(setup, about)
+        if not path.name:
+            raise ResultsFileError("--json: names no file")
         self.path = path
         self.partial = path.with_name(path.name + ".partial")
 
     def __enter__(self) -> Self:
         """Reads what is there. Raises ResultsFileError: of another setup, not ours, or someone is writing to it."""
+        for path in (self.path, self.partial):
+            if path.exists() and not path.is_file():
+                raise ResultsFileError(f"{path}: not a regular file: name another --json")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.partial.open("a+", encoding="utf-8")
         try:
             self._lock()
             if self.path.exists():
-                self._take_document(self.path.read_text(encoding="utf-8"))
+                self._take_document(self.path.read_bytes())
             self._go_on()
         except BaseException:
             self._file.close()
@@ -94,8 +103,11 @@ class ResultsFile(Results):
     def finish(self) -> None:
         """Writes the document, whole or not at all, and removes the partial one."""
         part = self.path.with_name(self.path.name + ".part")
-        part.write_text(json.dumps(self.document(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        part.replace(self.path)
+        try:
+            part.write_text(json.dumps(self.document(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            part.replace(self.path)
+        finally:
+            part.unlink(missing_ok=True)
         self.partial.unlink()
 
     def _lock(self) -> None:
@@ -120,24 +132,25 @@ class ResultsFile(Results):
         self._file.write(json.dumps(value, allow_nan=False) + "\n")
         self._file.flush()
 
-    def _take_document(self, text: str) -> None:
+    def _take_document(self, text: bytes) -> None:
         try:
             document = json.loads(text)
             self._take(self.path, document, document["results"])
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except _NOT_OURS:
             raise self._not_ours(self.path) from None
 
     def _take_lines(self, lines: list[str]) -> None:
         try:
             head, *rows = [json.loads(line) for line in lines]
             self._take(self.partial, head, rows)
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except _NOT_OURS:
             raise self._not_ours(self.partial) from None
 
     def _take(self, path: Path, head: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
         if (head["kind"], head["format"]) != (KIND, FORMAT):
             raise ValueError(head["kind"])
         results = [RunResult.from_json(row) for row in rows]
+        simulation({**head, "results": rows})  # its figures are numbers, for the tables to come
         changed = differences(self.head["setup"], head["setup"])
         if changed:
             raise ResultsFileError(

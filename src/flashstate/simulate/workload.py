@@ -13,14 +13,16 @@ from flashstate.simulate.conversation import Conversation, conversations
 from flashstate.simulate.rules import Rules
 from flashstate.traces.read import read_sessions
 from flashstate.traces.session import Session, TraceError
-from flashstate.traces.skip import OnBad
+from flashstate.traces.skip import OnBad, or_raise
 
 Agents = Literal["main", "all"]
 AGENTS: Final[tuple[Agents, ...]] = ("main", "all")
 
 _LEAST_REQUESTS: Final = 2
-_LEAST_S: Final = 0.01
+_LEAST_S: Final = 0.1
 """Seconds a request takes on average, at least: sessions without times would be played without end."""
+_MOST_TOKENS: Final = 2**24 - 1
+"""Of a prompt and its output: a path can hold no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ class Workload:
         """Without the trajectories that would take next to no time as recorded. Raises TraceError if none is left."""
         kept = tuple(agents for agents in self.trajectories if _request_s(agents[0], rules) >= _LEAST_S)
         if not kept:
-            reason = "have neither server times nor gaps: requests cannot last as recorded"
+            reason = (
+                f"requests that last as recorded need {_LEAST_S:g} s each on average, server time and gap: "
+                "use --clock engine"
+            )
             raise TraceError(", ".join(self.names), "", reason)
         gone = len(self.trajectories) - len(kept)
         return replace(
@@ -83,6 +88,9 @@ def read_workload(
             if reason is not None:
                 left_out[reason] += 1
                 continue
+            if (long := _too_long(path, session)) is not None:
+                or_raise(on_bad, long)
+                continue
             found = conversations(session)
             trajectories.append(found if agents == "all" else found[:1])
     names = tuple(path.resolve().name for path in paths)
@@ -97,6 +105,14 @@ def _unwanted(session: Session) -> str | None:
     if not session.primary:
         return "linked to another"
     return "of one request" if len(session.main.turns) < _LEAST_REQUESTS else None
+
+
+def _too_long(path: Path, session: Session) -> TraceError | None:
+    most = max(turn.prompt_tokens + turn.output_tokens for agent in session.agents for turn in agent.turns)
+    if most <= _MOST_TOKENS:
+        return None
+    reason = f"has a prompt and output of {most} tokens: a simulation takes {_MOST_TOKENS} at most"
+    return TraceError(str(path), session.name, reason)
 
 
 def _request_s(main: Conversation, rules: Rules) -> float:

@@ -84,7 +84,9 @@ def convert(
 ) -> None:
     """Write traces in another format.
 
-    Mooncake JSONL is for AIPerf: --custom-dataset-type mooncake_trace --isl-block-size 64.
+    Parquet keeps everything. Mooncake JSONL is for AIPerf (--custom-dataset-type mooncake_trace --isl-block-size 64):
+    it keeps lengths, shared prefixes and waits; a sub-agent becomes a session of its own, and server times, stop
+    reasons and models are lost.
     """
     if open_loop and to is not Format.MOONCAKE:
         _fail("--open-loop is for --to mooncake")

@@ -71,6 +71,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """A place to write to that becomes `path` once all went well. Raises TraceError, also if `path` exists."""
+    if not path.name:
+        raise TraceError(str(path), "", "names no file")
     part = path.with_name(f"{path.name}.part")
     try:
         if path.exists():

@@ -34,10 +34,12 @@ def synth(
     out: Annotated[Path, typer.Option(metavar="PATH", help="A new folder (parquet) or file (mooncake).")],
     seed: Annotated[int, typer.Option(metavar="S", help="The same seed makes the same sessions.")] = 0,
     params: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What `trace fit` wrote; else Claude Code's.")
+        Path | None,
+        typer.Option(metavar="FILE", help="What `flashstate trace fit` wrote (default: Claude Code's)."),
     ] = None,
     to: Annotated[
-        SynthFormat | None, typer.Option("--format", help="Else mooncake for a .jsonl file, parquet if not.")
+        SynthFormat | None,
+        typer.Option("--format", help="Default: mooncake for a .jsonl file, else parquet."),
     ] = None,
 ) -> None:
     """Make a workload of any size: sessions drawn from what was recorded of real ones.

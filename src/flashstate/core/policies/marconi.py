@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from typing import Final
+
 from flashstate.core.policies.base import Policy, PolicySettings, Rank
 from flashstate.core.state import RecoveryUnit, UnitTree
 from flashstate.core.thread import Thread
 
 CANDIDATE, BRANCH = 0.0, 1.0
 
+AGES_S: Final = tuple(2.0 ** (step / 2) for step in range(27))
+"""Ages at which recency falls: half powers of two from 1 to 8,192 s."""
+
 
 class Marconi(Policy):
     """score = recency + alpha * saving, both scaled to [0, 1] over the candidates; branch points go last.
 
-    The saving is prefill seconds from the fallback, a block, for the paper's FLOPs a byte. Marconi scores every
-    candidate at each eviction, O(units). Both scales are linear, so the order is also that of
-
-        last use + alpha * (range of last uses / range of savings) * saving
-
-    where time passing moves nothing. We take the two ranges afresh once in as many requests as there are units:
-    O(log units) amortised, exact but for what the ranges do in between.
+    Recency is 1 / age, the saving is prefill seconds from the fallback, a block, for the paper's FLOPs a byte.
+    Marconi scores every candidate at each eviction, O(units), for both scales and all recencies move. Here a unit is
+    ranked again when its age has grown by half (recency is exact to a factor of 1.42, and 1 below a second), and the
+    range of savings is taken afresh once in as many requests as there are units: O(log units) amortised.
     """
 
     name = "marconi"
@@ -26,20 +29,28 @@ class Marconi(Policy):
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
         self.alpha = settings.marconi_alpha
-        self._weight_s = 0.0
-        """Seconds of last use that a saving of one second a block is worth; 0 before the first ranges."""
+        self._range = 0.0
+        """Largest less least saving of the candidates, in seconds a block; 0 before it is first known."""
         self._used: set[RecoveryUnit] = set()
         """The units cached, and some that are gone."""
         self._tree: UnitTree | None = None
         self._requests = 0
 
     def rank(self, unit: RecoveryUnit, now: float) -> Rank:
-        branch = BRANCH if unit.below[1] else CANDIDATE
-        return (branch, unit.last_use_s + self._weight_s * self.saving(unit))
+        step = _step(unit, now)
+        score = 1 / AGES_S[step - 1] if step else 1.0
+        if self._range:
+            score += self.alpha * self.saving(unit) / self._range
+        # By last use among equals, so that alpha 0 is LRU.
+        return (BRANCH if unit.below[1] else CANDIDATE, score, unit.use_serial)
 
     def saving(self, unit: RecoveryUnit) -> float:
         """Prefill seconds saved for each block held."""
         return self.settings.cost.seconds(unit.fallback, unit.position) / unit.size_blocks
+
+    def deadline(self, unit: RecoveryUnit, now: float) -> float | None:
+        step = _step(unit, now)
+        return unit.last_use_s + AGES_S[step] if step < len(AGES_S) else None
 
     def use(self, unit: RecoveryUnit) -> None:
         if unit.tree is not self._tree:
@@ -56,13 +67,17 @@ class Marconi(Policy):
         return True
 
     def weigh(self) -> None:
-        """Take the ranges of the candidates there are. O(units): all must be ranked again."""
+        """Take the range of the candidates there are. O(units): all must be ranked again."""
         self._used = {unit for unit in self._used if unit.node.mark is unit}
-        candidates = [unit for unit in self._used if not unit.is_held and not unit.below[1]]
-        if not self.alpha or not candidates:
-            self._weight_s = 0.0
-            return
-        uses = [unit.last_use_s for unit in candidates]
-        savings = [self.saving(unit) for unit in candidates]
-        spread = max(savings) - min(savings)
-        self._weight_s = self.alpha * (max(uses) - min(uses)) / spread if spread else 0.0
+        savings = [self.saving(unit) for unit in self._used if not unit.is_held and not unit.below[1]]
+        self._range = max(savings) - min(savings) if savings else 0.0
+
+
+def _step(unit: RecoveryUnit, now: float) -> int:
+    """How many of the ages `unit` has reached. Exact at `last_use_s + age`, which a deadline asks for."""
+    step = bisect_right(AGES_S, now - unit.last_use_s)
+    while step < len(AGES_S) and unit.last_use_s + AGES_S[step] <= now:
+        step += 1
+    while step and unit.last_use_s + AGES_S[step - 1] > now:
+        step -= 1
+    return step

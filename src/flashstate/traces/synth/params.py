@@ -272,6 +272,8 @@ def claude_code() -> Params:
 
 def load_params(file: Path) -> Params:
     """Reads what `save_params` wrote. Raises ParamsError."""
+    if file.exists() and not file.is_file():
+        raise ParamsError(f"{file}: is not a regular file")
     try:
         content = file.read_bytes()
     except OSError as error:
