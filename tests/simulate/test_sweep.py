@@ -110,7 +110,7 @@ def children() -> set[str]:
 # --- the file ---------------------------------------------------------------------------------------------
 
 
-ABOUT = {"date": "today"}
+ABOUT = {"date": "today", "machine": "this one", "command": "simulate", "policies": {}}
 
 
 def test_results_are_kept_one_by_one_and_taken_up_again(tmp_path: Path) -> None:
