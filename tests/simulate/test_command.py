@@ -190,7 +190,7 @@ def test_every_system_runs(tmp_path: Path) -> None:
     assert {policy for policy, _, _ in results(out)} == set(systems())
 
 
-def test_the_engines_clock_says_how_fast_and_leaves_out_who_knows_the_future(tmp_path: Path) -> None:
+def test_the_engines_clock_says_how_fast_and_leaves_out_what_needs_a_schedule(tmp_path: Path) -> None:
     out, timing = tmp_path / "out.json", tmp_path / "timing.json"
     timing.write_text('{"decode_step_s": 0.02}')
     engine = ("--clock", "engine", "--order", "hrrn", "--guard", "0.9", "--timing", str(timing))
@@ -249,7 +249,7 @@ def test_the_list_names_everything() -> None:
         (["--clock", "engine", "--timing", "none.json"], "none.json: No such file"),
         (
             ["--clock", "engine", "--policy", "clairvoyant"],
-            "--policy clairvoyant: knows the future, which only",
+            "--policy clairvoyant: needs a schedule known beforehand, which only",
         ),
         (["--json", "/proc/nowhere/out.json"], "/proc/nowhere: "),
         (["--json", ""], "--json: names no file"),

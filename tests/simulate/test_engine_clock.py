@@ -24,7 +24,7 @@ from flashstate.simulate.timing import TimeModel
 from flashstate.simulate.waiting import PATIENCE_S, order_names
 from tests.simulate.sessions import make_geometry, make_workload
 
-PLAYABLE = [name for name, system in systems().items() if not system.knows_the_future]
+PLAYABLE = [name for name, system in systems().items() if not system.needs_a_schedule]
 
 TIMES = TimeModel(
     prefill=PrefillCostModel(1e-3, 0.0),

@@ -65,11 +65,11 @@ class Options:
             raise OptionError(f"--policy: {error}") from None
         if self.clock == RECORDED:
             return found
-        # What comes when then depends on the policy: there is no future to know.
-        playable = {name: system for name, system in found.items() if not system.knows_the_future}
+        # What comes when then depends on the policy: there is no future to know, nor two caches that see the same.
+        playable = {name: system for name, system in found.items() if not system.needs_a_schedule}
         if not playable:
             raise OptionError(
-                f"--policy {', '.join(names)}: knows the future, which only --clock {RECORDED} has"
+                f"--policy {', '.join(names)}: needs a schedule known beforehand, which only --clock {RECORDED} has"
             )
         return playable
 

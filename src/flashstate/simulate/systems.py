@@ -15,6 +15,7 @@ from flashstate.core.policies import Policy, PolicySettings, make_policy
 from flashstate.core.two_pools import STATE_TO_KV, TwoPoolCache
 from flashstate.simulate.clairvoyant import Clairvoyant, ClairvoyantQueue, Future
 from flashstate.simulate.engine_cache import EngineCache
+from flashstate.simulate.marconi_tuner import TunedEngineCache
 from flashstate.simulate.pool import Pool
 from flashstate.simulate.presets import CacheGeometry
 from flashstate.simulate.schedule import Request
@@ -29,9 +30,9 @@ _REMEMBERED_TOKENS: Final = 1 << 60
 
 _NEVER_IDLE: Final = PolicySettings(leaf_idle_s=None)
 
-Memory = Literal["units", "apart", "two pools", "foreseen", "endless"]
+Memory = Literal["units", "apart", "two pools", "tuned", "foreseen", "endless"]
 """What is kept: whole units by a policy; KV and checkpoints apart by last use, of one memory or each of its own; units
-by their next use; all of them, for ever."""
+by Marconi with its tuner; units by their next use; all of them, for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class System:
     settings: PolicySettings = field(default_factory=PolicySettings)
 
     @property
-    def knows_the_future(self) -> bool:
-        """Whether `build` needs a schedule."""
-        return self.memory == "foreseen"
+    def needs_a_schedule(self) -> bool:
+        """Whether it can only run where times do not depend on the cache: on the recorded clock."""
+        return self.memory in ("tuned", "foreseen")
 
     def build(self, geometry: CacheGeometry, requests: Sequence[Request]) -> EngineCache:
         """An empty cache. `requests` is the schedule to come, for what knows the future."""
@@ -56,8 +57,13 @@ class System:
         if self.memory == "two pools":
             kv = Pool(round(geometry.blocks / (1 + STATE_TO_KV)))
             return EngineCache(_two_pools(geometry), placement, kv, checkpoint_blocks=0)
+        if self.memory == "tuned":
+            return TunedEngineCache(lambda alpha: self._with_alpha(alpha).build(geometry, requests))
         pool = Pool(math.inf if self.memory == "endless" else geometry.blocks)
         return EngineCache(self._cache(geometry, requests), placement, pool, geometry.checkpoint_blocks)
+
+    def _with_alpha(self, alpha: float) -> System:
+        return replace(self, memory="units", settings=replace(self.settings, marconi_alpha=alpha))
 
     def _cache(self, geometry: CacheGeometry, requests: Sequence[Request]) -> StateCache:
         if self.memory == "apart":
@@ -125,6 +131,7 @@ _SYSTEMS: Final = (
     System("marconi-10", "the same, alpha 10", "marconi", "marconi", settings=_alpha(10)),
     System("marconi-asc-1", "ASC; Marconi's eviction, alpha 1", "asc", "marconi", settings=_alpha(1)),
     System("marconi-asc-10", "ASC; Marconi's eviction, alpha 10", "asc", "marconi", settings=_alpha(10)),
+    System("marconi-tuned", "Marconi with its online tuner of alpha", "marconi", "marconi", memory="tuned"),
     System("histate", "ASC; like HiState: last access + cost a byte", "asc", "histate"),
     System("rollback", "ASC; GreedyDual-Size by the chance of a resume there", "asc", "rollback"),
     System("hazard", "ASC; the same, by learnt idle times too", "asc", "hazard"),
