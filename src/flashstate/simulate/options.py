@@ -65,7 +65,7 @@ class Options:
             raise OptionError(f"--policy: {error}") from None
         if self.clock == RECORDED:
             return found
-        # What comes when then depends on the policy: there is no future to know, nor two caches that see the same.
+        # What comes when then depends on the policy: there is no future to know.
         playable = {name: system for name, system in found.items() if not system.needs_a_schedule}
         if not playable:
             raise OptionError(

@@ -10,12 +10,12 @@ from typing import Final, Literal
 from flashstate.core.allocations import AllocationCache
 from flashstate.core.base import StateCache
 from flashstate.core.cache import HybridCache
+from flashstate.core.marconi_tuner import TunedMarconiCache
 from flashstate.core.placement import make_placement
 from flashstate.core.policies import Policy, PolicySettings, make_policy
 from flashstate.core.two_pools import STATE_TO_KV, TwoPoolCache
 from flashstate.simulate.clairvoyant import Clairvoyant, ClairvoyantQueue, Future
 from flashstate.simulate.engine_cache import EngineCache
-from flashstate.simulate.marconi_tuner import TunedEngineCache
 from flashstate.simulate.pool import Pool
 from flashstate.simulate.presets import CacheGeometry
 from flashstate.simulate.schedule import Request
@@ -49,7 +49,7 @@ class System:
     @property
     def needs_a_schedule(self) -> bool:
         """Whether it can only run where times do not depend on the cache: on the recorded clock."""
-        return self.memory in ("tuned", "foreseen")
+        return self.memory == "foreseen"
 
     def build(self, geometry: CacheGeometry, requests: Sequence[Request]) -> EngineCache:
         """An empty cache. `requests` is the schedule to come, for what knows the future."""
@@ -57,13 +57,8 @@ class System:
         if self.memory == "two pools":
             kv = Pool(round(geometry.blocks / (1 + STATE_TO_KV)))
             return EngineCache(_two_pools(geometry), placement, kv, checkpoint_blocks=0)
-        if self.memory == "tuned":
-            return TunedEngineCache(lambda alpha: self._with_alpha(alpha).build(geometry, requests))
         pool = Pool(math.inf if self.memory == "endless" else geometry.blocks)
         return EngineCache(self._cache(geometry, requests), placement, pool, geometry.checkpoint_blocks)
-
-    def _with_alpha(self, alpha: float) -> System:
-        return replace(self, memory="units", settings=replace(self.settings, marconi_alpha=alpha))
 
     def _cache(self, geometry: CacheGeometry, requests: Sequence[Request]) -> StateCache:
         if self.memory == "apart":
@@ -71,6 +66,10 @@ class System:
                 block_tokens=geometry.block_tokens, history_tokens=_REMEMBERED_TOKENS, cost=geometry.cost
             )
         settings = replace(self.settings, cost=geometry.cost)
+        if self.memory == "tuned":
+            return TunedMarconiCache(
+                block_tokens=geometry.block_tokens, history_tokens=_REMEMBERED_TOKENS, settings=settings
+            )
         if self.memory != "foreseen":
             return _hybrid(geometry, make_policy(self.policy, settings))
         foreseen = Clairvoyant(settings, Future(requests))
@@ -127,10 +126,10 @@ _SYSTEMS: Final = (
     System(
         "marconi-0", "Marconi: branches and request ends; alpha 0", "marconi", "marconi", settings=_alpha(0)
     ),
+    System("marconi-0.5", "the same, alpha 0.5", "marconi", "marconi", settings=_alpha(0.5)),
     System("marconi-1", "the same, alpha 1", "marconi", "marconi", settings=_alpha(1)),
-    System("marconi-10", "the same, alpha 10", "marconi", "marconi", settings=_alpha(10)),
+    System("marconi-asc-0.5", "ASC; Marconi's eviction, alpha 0.5", "asc", "marconi", settings=_alpha(0.5)),
     System("marconi-asc-1", "ASC; Marconi's eviction, alpha 1", "asc", "marconi", settings=_alpha(1)),
-    System("marconi-asc-10", "ASC; Marconi's eviction, alpha 10", "asc", "marconi", settings=_alpha(10)),
     System("marconi-tuned", "Marconi with its online tuner of alpha", "marconi", "marconi", memory="tuned"),
     System("histate", "ASC; like HiState: last access + cost a byte", "asc", "histate"),
     System("rollback", "ASC; GreedyDual-Size by the chance of a resume there", "asc", "rollback"),
