@@ -33,7 +33,7 @@ class Recording:
     preemptions: int
 
 
-@pytest.fixture(scope="module", params=POLICIES)
+@pytest.fixture(scope="module", params=["forecast", "rollback", pytest.param("gds", marks=pytest.mark.slow)])
 def recording(
     request: pytest.FixtureRequest, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Recording]:
