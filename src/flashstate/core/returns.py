@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable
 from heapq import nsmallest
-from math import floor, log2
 from typing import Final
 
-from flashstate.core.survival import AGES, EDGES_S, PRIOR_RATES, Silences, age_bucket, worth
+from flashstate.core.survival import EDGES_S, PRIOR_RATES, Silences, age_bucket, worth
 from flashstate.core.thread import Thread
 
 Kind = tuple[Hashable, ...]
@@ -16,8 +15,6 @@ Kind = tuple[Hashable, ...]
 
 _BROADER_WEIGHT: Final = 12.0
 """Silences that the next broader kind counts for in a narrow one."""
-_STEPS: Final = 4
-"""Worths a doubling."""
 _MOST_KINDS: Final = 64
 """Hosts may give thousands of hints: beyond this many the rarest count with the next broader kind."""
 
@@ -32,7 +29,7 @@ class ReturnRates:
     def __init__(self) -> None:
         self._closed: dict[Kind, Silences] = defaultdict(Silences)
         self._open: dict[Thread, tuple[Kind, float]] = {}
-        self._tables: dict[Kind, Table] = {(): Table(worth(PRIOR_RATES))}
+        self._tables: dict[Kind, list[float]] = {(): worth(PRIOR_RATES)}
 
     @staticmethod
     def kind(thread: Thread) -> Kind:
@@ -68,7 +65,7 @@ class ReturnRates:
         for kind in sorted(counts, key=len):
             prior = rates[kind[:-1]] if kind else PRIOR_RATES
             rates[kind] = counts[kind].rates(prior, _BROADER_WEIGHT)
-        self._tables |= {kind: Table(worth(rate)) for kind, rate in rates.items()}
+        self._tables |= {kind: worth(rate) for kind, rate in rates.items()}
 
     def _drop_rare(self) -> None:
         excess = len(self._closed) - _MOST_KINDS
@@ -80,29 +77,9 @@ class ReturnRates:
 
     def worth(self, kind: Kind, age_s: float) -> float:
         """Expected returns a second of a thread of this kind, silent for `age_s`."""
-        return self._table(kind).worth[age_bucket(age_s)]
-
-    def falls_at(self, kind: Kind, age_s: float) -> float | None:
-        """The age at which that will next be less, in seconds; None for never."""
-        return self._table(kind).falls_at[age_bucket(age_s)]
-
-    def _table(self, kind: Kind) -> Table:
         while kind not in self._tables:
             kind = kind[:-1]
-        return self._tables[kind]
-
-
-class Table:
-    """What each age is worth, in steps: small changes would have every unit ranked again and again."""
-
-    __slots__ = ("falls_at", "worth")
-
-    def __init__(self, exact: list[float]) -> None:
-        self.worth = [2.0 ** (floor(_STEPS * log2(value)) / _STEPS) if value > 0 else 0.0 for value in exact]
-        self.falls_at: list[float | None] = [
-            next((EDGES_S[later - 1] for later in range(age + 1, AGES) if self.worth[later] < now), None)
-            for age, now in enumerate(self.worth)
-        ]
+        return self._tables[kind][age_bucket(age_s)]
 
 
 def _count(counts: dict[Kind, Silences], kind: Kind, silences: Silences) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from flashstate.core.policies.base import PolicySettings, Rank
 from flashstate.core.policies.rollback import Rollback
-from flashstate.core.returns import Kind, ReturnRates
+from flashstate.core.returns import ReturnRates
 from flashstate.core.state import RecoveryUnit
+from flashstate.core.survival import EDGES_S, age_bucket
 from flashstate.core.thread import Thread
 
 
@@ -31,15 +32,11 @@ class Hazard(Rollback):
 
     def deadline(self, unit: RecoveryUnit, now: float) -> float | None:
         thread = unit.thread
-        if thread is None:
-            since: float = unit.last_use_s
-            kind: Kind = ()
-        elif thread.running:
+        if thread is not None and thread.running:
             return None
-        else:
-            since, kind = thread.since_s, self.returns.kind(thread)
-        age_s = self.returns.falls_at(kind, now - since)
-        return None if age_s is None else since + age_s
+        since = unit.last_use_s if thread is None else thread.since_s
+        bucket = age_bucket(now - since)
+        return since + EDGES_S[bucket] if bucket < len(EDGES_S) else None
 
     def moved(self, thread: Thread, now: float) -> bool:
         if not thread.running:
