@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flashstate.models.geometry import geometry
+from flashstate.models.model_file import read_model
 from flashstate.plugin.doctor import Diagnosis, SeamState, diagnose, diagnose_wheel
 
 
@@ -31,27 +31,17 @@ def checkup(model: Path | None, wheel: Path | None, as_json: bool) -> bool:
 
 
 def model_sizes(model: Path) -> dict[str, Any]:
-    """What one checkpoint of `model` costs, and the smallest prompt worth caching, from its config.json."""
-    path = model / "config.json" if model.is_dir() else model
-    try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: not a readable config.json ({error})") from None
-    try:
-        found = geometry(config)
-        blocks = found.checkpoint_blocks
-    except KeyError as error:
-        raise ValueError(f"{path}: {error.args[0]} is missing") from None
-    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be sized: {error}") from None
-    if found.checkpoint_bytes <= 0 or found.kv_bytes_per_token <= 0:
-        raise ValueError(f"{path}: not a hybrid of recurrent and attention layers")
+    """What one checkpoint of `model` costs, and the smallest prompt worth caching, from its config.json.
+
+    Raises ValueError.
+    """
+    found = read_model(model).geometry()
     return {
         "checkpoint_bytes": found.checkpoint_bytes,
         "kv_bytes_per_token": found.kv_bytes_per_token,
-        "checkpoint_worth_tokens": round(found.checkpoint_bytes / found.kv_bytes_per_token),
+        "checkpoint_worth_tokens": found.checkpoint_worth_tokens,
         "smallest_block_tokens": found.smallest_block_tokens,
-        "blocks_per_checkpoint": blocks,
+        "blocks_per_checkpoint": found.checkpoint_blocks,
         # The state after n tokens serves prompts of n + 1 and more.
         "smallest_cacheable_prompt_tokens": 1,
         "stock_smallest_cacheable_prompt_tokens": found.smallest_block_tokens + 1,

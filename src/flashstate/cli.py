@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from flashstate import __version__
+from flashstate.console import fail
 from flashstate.demo.command import demo
+from flashstate.economics.command import cost
+from flashstate.models.size_command import size
 from flashstate.report.command import report
 from flashstate.simulate.agreement_command import check_event_log
 from flashstate.simulate.command import simulate
@@ -27,16 +30,12 @@ app = typer.Typer(
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def fail(message: str, code: int = 1) -> NoReturn:
-    """End with one line on stderr."""
-    typer.secho(f"flashstate: {message.removeprefix('flashstate ')}", fg="red", err=True)
-    raise SystemExit(code)
-
-
 app.command(name="demo")(demo)
 app.command(name="simulate")(simulate)
 app.command(name="check-log")(check_event_log)
 app.command(name="report")(report)
+app.command(name="size")(size)
+app.command(name="cost")(cost)
 app.add_typer(trace)
 
 

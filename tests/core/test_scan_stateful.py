@@ -38,12 +38,16 @@ class LifeMachine(RuleBasedStateMachine):
         self.ids, self.numbers, self.now = count(), count(), 0.0
         self.ended: list[tuple[int, ...]] = [()]
         self.running: dict[str, tuple[int, ...]] = {}
+        self.waiting: dict[str, tuple[int, ...]] = {}
 
     @rule(data=st.data(), turns_back=st.integers(0, 3), exports=st.booleans())
     def begin(self, data: st.DataObject, turns_back: int, exports: bool) -> None:
         base = data.draw(st.sampled_from(self.ended[-8:]))
         prompt = base[: max(len(base) - turns_back, 0)] + data.draw(extension)
-        request, path = f"r{next(self.numbers)}", Tokens(prompt, BLOCK)
+        self.run(f"r{next(self.numbers)}", prompt, exports)
+
+    def run(self, request: str, prompt: tuple[int, ...], exports: bool) -> None:
+        path = Tokens(prompt, BLOCK)
         state = self.cache.lookup(path, len(prompt) - 1)
         resumed = state.position if state else 0
         self.cache.observe(path, resumed)
@@ -70,6 +74,25 @@ class LifeMachine(RuleBasedStateMachine):
         del self.running[request]
         self.cache.release(request, self.now)
 
+    @rule(data=st.data())
+    def park(self, data: st.DataObject) -> None:
+        prompt = (*data.draw(st.sampled_from(self.ended[-8:])), 1)
+        state = self.cache.lookup(Tokens(prompt, BLOCK), len(prompt) - 1)
+        if state is not None:
+            request = f"r{next(self.numbers)}"
+            self.cache.park(request, state.unit, self.now)
+            self.waiting[request] = prompt
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), gives_up=st.booleans())
+    def leave_queue(self, data: st.DataObject, gives_up: bool) -> None:
+        request = data.draw(st.sampled_from(sorted(self.waiting)))
+        prompt = self.waiting.pop(request)
+        if gives_up:
+            self.cache.unpark(request, self.now)
+        else:
+            self.run(request, prompt, exports=False)
+
     def offer(self, request: str, tokens: tuple[int, ...], kind: str) -> None:
         kv = [(next(self.ids),) for _ in range(-(-len(tokens) // BLOCK))]
         checkpoint = Checkpoint(len(tokens), (next(self.ids), next(self.ids)), kind)
@@ -80,15 +103,24 @@ class LifeMachine(RuleBasedStateMachine):
         self.now += seconds
 
     @rule()
-    def evict(self) -> None:
+    def peek(self) -> None:
+        """Sometimes without evicting: what is put right on the way must stay right."""
+        free = [unit for unit in self.cache.units() if not unit.is_held]
+        # A policy that weighs all units anew at an eviction would make these ranks stale: none does.
         rank = self.cache.policy.rank
-        ranks = {u: (rank(u, self.now), u.serial) for u in self.cache.units() if not u.is_held}
-        victim = self.cache.queue.peek(self.now)
-        if ranks:
-            assert victim is not None
-            # A policy that weighs all units anew at an eviction would make these ranks stale: none does.
-            assert ranks[victim[0]] == min(ranks.values()), victim[0].position
-            assert self.cache.evict(self.now) is not None
+        scan = min(
+            (unit for unit in free if not unit.parked),
+            key=lambda unit: (rank(unit, self.now), unit.serial),
+            default=max(free, key=lambda unit: unit.park_serial, default=None),
+        )
+        found = self.cache.queue.peek(self.now)
+        assert found == (None if scan is None else (scan, rank(scan, self.now)))
+
+    @rule()
+    def evict(self) -> None:
+        self.peek()
+        held = len(self.cache)
+        assert (self.cache.evict(self.now) is None) == (held == 0)
 
     @rule(data=st.data())
     def learn_much(self, data: st.DataObject) -> None:

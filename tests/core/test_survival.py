@@ -1,12 +1,21 @@
 from __future__ import annotations
 
-from math import log
+from math import inf, log, nextafter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashstate.core.survival import AGES, EDGES_S, PRIOR_RATES, Silences, age_bucket, worth
+from flashstate.core.survival import (
+    AGES,
+    EDGES_S,
+    PRIOR_RATES,
+    Silences,
+    age_bucket,
+    lowest,
+    reached_at,
+    worth,
+)
 
 ages = st.floats(0.0, 1e5)
 
@@ -84,3 +93,28 @@ def test_the_prior_halves_what_is_silent_each_time_the_age_doubles() -> None:
         four_steps *= 1 - rate
     assert four_steps == pytest.approx(0.5, abs=0.01)
     assert log(EDGES_S[4] / EDGES_S[0], 2) == pytest.approx(1.0)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0]), min_size=AGES, max_size=AGES),
+    st.integers(0, AGES - 1),
+    st.sampled_from([0.0, 0.7, 1.0, 2.5, inf]),
+)
+def test_the_lowest_holds_until_what_is_lower(table: list[float], age: int, least: float) -> None:
+    found, later = lowest(table, age, least)
+    floor = min(table[age], least)
+    assert found == min(table[age:later]) >= floor
+    assert later == AGES or table[later] < floor
+    assert lowest(table, age, inf)[0] == table[age]
+
+
+@given(st.floats(0.0, 1e7), st.floats(0.0, 5e3), st.integers(1, AGES - 1))
+def test_an_age_is_announced_before_it_is_reached(since: float, silent: float, more: int) -> None:
+    now = since + silent
+    age = age_bucket(now - since) + more
+    if age < AGES:
+        at = reached_at(age, since, now)
+        assert now < at <= max(since + EDGES_S[age - 1], nextafter(now, inf))
+        # No moment before it, after now, has that age.
+        before = nextafter(at, -inf)
+        assert before == now or age_bucket(before - since) < age

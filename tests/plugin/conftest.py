@@ -13,15 +13,18 @@ from tests.plugin.engine import EngineProcess, EngineSpec, running
 from tests.plugin.exact import Tokens
 
 
-def kinds(slow: tuple[str, ...] = ()) -> list[ParameterSet]:
-    """Both families, scheduled step by step and ahead; those named are left out unless slow tests are asked for."""
+def kinds(slow: tuple[str, ...] = (), families: tuple[str, ...] = ("gdn", "mamba2")) -> list[ParameterSet]:
+    """Families, scheduled step by step and ahead; those named are left out unless slow tests are asked for."""
     return [
         pytest.param((family, how == "async"), id=name, marks=[pytest.mark.slow] if name in slow else [])
-        for family in ("gdn", "mamba2")
+        for family in families
         for how in ("sync", "async")
         for name in [f"{family}-{how}"]
     ]
 
+
+EXPORTING = ("gdn", "mamba2", "kda")
+"""Families whose kernels export. KDA runs by our own kernel, and on CPU by our own model class."""
 
 SMALL_CACHE = 40
 """Blocks."""
@@ -30,7 +33,7 @@ SMALL_CACHE = 40
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
-    return {family: write_tiny_model(family, folder / family) for family in ("gdn", "mamba2")}
+    return {family: write_tiny_model(family, folder / family) for family in EXPORTING}
 
 
 @pytest.fixture(scope="session", params=kinds())

@@ -12,7 +12,7 @@ import os
 import pickle
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ class Ask:
     """Abort once this many tokens came out."""
     seed: int | None = None
     """Sample at temperature 1 by this seed."""
+    extra: Mapping[str, Any] | None = None
+    """What the client says beside: vLLM's extra_args."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ class Engine:
             ignore_eos=True,
             detokenize=False,
             stop_token_ids=list(ask.stop_token_ids) or None,
+            extra_args=dict(ask.extra) if ask.extra else None,
         )
         if ask.chunks is not None:
             params.skip_reading_prefix_cache = True
@@ -243,6 +246,10 @@ class Engine:
         from flashstate.plugin.metrics import snapshot
 
         return {**snapshot(self.scheduler.keeper.cache), "preemptions": self.preemptions}
+
+    def exports_in_chunk(self) -> bool:
+        """Whether states inside prompts come from the kernels."""
+        return self.scheduler._export is not None and self.scheduler._export.in_chunk
 
     def positions(self) -> list[int]:
         """Positions of the cached states."""

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -304,6 +307,43 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     code, _, errors = report(str(pipe), "--html", str(tmp_path / "r.html"))
     assert (code, errors) == (1, f"flashstate: {pipe}: is not a regular file\n")
+
+
+@contextmanager
+def full_after(size: int) -> Iterator[None]:
+    """No file of ours can grow beyond that, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("before", [None, "the page of yesterday"])
+def test_a_full_disk_leaves_no_half_page(before: str | None, tmp_path: Path) -> None:
+    results, html = tmp_path / "a.json", tmp_path / "r.html"
+    results.write_text(json.dumps(make_document(*SWEEP)))
+    if before is not None:
+        html.write_text(before)
+    with full_after(4096):
+        code, output, errors = report(str(results), "--html", str(html))
+    assert (code, output, errors) == (1, "", f"flashstate: {html}: File too large\n")
+    assert (html.read_text() if html.exists() else None) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json"} | ({"r.html"} if before else set())
+    assert report(str(results), "--html", str(html))[0] == 0
+
+
+def test_a_page_goes_where_a_link_points_and_into_what_is_no_file(tmp_path: Path) -> None:
+    results, html = tmp_path / "a.json", tmp_path / "r.html"
+    results.write_text(json.dumps(make_document(*SWEEP)))
+    html.symlink_to(tmp_path / "there.html")
+    assert report(str(results), "--html", str(html))[0] == 0
+    assert html.is_symlink() and (tmp_path / "there.html").stat().st_size > 0
+    assert report(str(results), "--html", "/dev/null")[0] == 0
+    assert (
+        report(str(results), "--html", "/dev/full")[2] == "flashstate: /dev/full: No space left on device\n"
+    )
 
 
 def test_a_page_never_replaces_results(tmp_path: Path) -> None:

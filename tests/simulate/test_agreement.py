@@ -226,5 +226,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="not a file"):
+    with pytest.raises(OSError, match="is not a regular file"):
         check_log(tmp_path)
+    done = CliRunner().invoke(app, ["check-log", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (2, f"flashstate: {tmp_path}: is not a regular file\n")

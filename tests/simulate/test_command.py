@@ -254,7 +254,7 @@ def test_the_list_names_everything() -> None:
         (["--json", "/proc/nowhere/out.json"], "/proc/nowhere: "),
         (["--json", ""], "--json: names no file"),
         (["--json", "."], "--json: names no file"),
-        (["--json", "/dev/full"], "/dev/full: not a regular file: name another --json"),
+        (["--json", "/dev/full"], "/dev/full: is not a regular file: name another --json"),
     ],
 )
 def test_options_that_make_no_sense(

@@ -3,33 +3,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flashstate.core.cost import PrefillCostModel
 from flashstate.models.families import FAMILIES
 from flashstate.simulate.presets import GIB, GeometryError, from_config, preset, preset_names
+from tests.models.make import KIMI_LINEAR, QWEN3_NEXT, write_config
 
 MB = 1e6
-QWEN3_NEXT: dict[str, Any] = {
-    "model_type": "qwen3_next",
-    "num_hidden_layers": 48,
-    "full_attention_interval": 4,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_conv_kernel_dim": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 256,
-}
-
-
-def write(folder: Path, config: object) -> Path:
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    return path
 
 
 def test_glm_is_as_published() -> None:
@@ -74,7 +56,7 @@ def test_what_a_user_changes_is_no_longer_published(name: str) -> None:
 
 def test_a_config_is_sized(tmp_path: Path) -> None:
     # State of a layer: 32 x 128 x 128 x 4 + 3 x 8,192 x 2 = 2,146,304 B; KV of a token: 2,048 B. 1,048, in steps of 16.
-    found = from_config(write(tmp_path, QWEN3_NEXT), memory_gib=10.0, tp=1)
+    found = from_config(write_config(tmp_path, QWEN3_NEXT), memory_gib=10.0, tp=1)
     assert found.block_tokens == 1056
     assert found.checkpoint_blocks == 3
     assert found.kv_token_bytes == 24 * 2**10
@@ -87,10 +69,18 @@ def test_a_config_is_sized(tmp_path: Path) -> None:
     assert halved.checkpoint_bytes == found.checkpoint_bytes / 2
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "lfm2"])
+def test_every_gpu_keeps_a_latent_whole(tmp_path: Path) -> None:
+    path = write_config(tmp_path, KIMI_LINEAR)
+    found, halved = (from_config(path, memory_gib=10.0, tp=tp) for tp in (1, 2))
+    assert found.kv_token_bytes == halved.kv_token_bytes == 7 * 576 * 2
+    assert halved.checkpoint_bytes == found.checkpoint_bytes / 2
+
+
+# A CPU keeps Kimi-Linear's keys and values, where a GPU keeps the latent, in blocks of a multiple of 128.
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in ("lfm2", "kda")])
 def test_tiny_families_get_the_blocks_vllm_gives_them(name: str, tmp_path: Path) -> None:
     family = FAMILIES[name]
-    found = from_config(write(tmp_path, dict(family.config)), memory_gib=1.0, tp=1)
+    found = from_config(write_config(tmp_path, dict(family.config)), memory_gib=1.0, tp=1)
     assert found.checkpoint_blocks == family.checkpoint_blocks
     assert found.block_tokens <= family.block_size
 
@@ -103,7 +93,7 @@ def test_tiny_families_get_the_blocks_vllm_gives_them(name: str, tmp_path: Path)
         (QWEN3_NEXT, 1e300, 1, r"1e\+300 GiB of memory: must be above 0, and 1e\+09 at most"),
         (QWEN3_NEXT, 0.01, 1, "0.01 GiB of memory: one block takes"),
         (QWEN3_NEXT, 1.0, 3, "tensor parallel 3: must divide the 2 KV heads"),
-        (QWEN3_NEXT, 1.0, 0, "tensor parallel 0: must divide"),
+        (QWEN3_NEXT, 1.0, 0, "tensor parallel 0: must be 1 or more"),
         ({"model_type": "llama"}, 1.0, 1, "cannot size a model of type 'llama'"),
         ({"model_type": "qwen3_next"}, 1.0, 1, "is missing"),
         ([], 1.0, 1, "not an object"),
@@ -115,7 +105,7 @@ def test_configs_that_cannot_be_sized(
     config: object, memory: float, tp: int, reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(GeometryError, match=reason) as found:
-        from_config(write(tmp_path, config), memory, tp)
+        from_config(write_config(tmp_path, config), memory, tp)
     assert "\n" not in str(found.value)
     assert str(found.value).startswith(str(tmp_path))
 

@@ -137,7 +137,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     fifo = tmp_path / "times.json"
     os.mkfifo(fifo)
     for path in (fifo, tmp_path):
-        with pytest.raises(TimingError, match="not a file"):
+        with pytest.raises(TimingError, match="is not a regular file"):
             TimeModel.from_file(path)
 
 

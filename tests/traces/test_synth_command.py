@@ -76,10 +76,11 @@ def test_a_fit_of_ones_own(tmp_path: Path) -> None:
 
 def test_errors_are_one_line(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert (
-        run("synth", "--sessions", 0, "--out", out, code=1)
-        == "flashstate: --sessions is 0: it must be 1 or more\n"
-    )
+    for count in (0, -1, 1_000_001, 10**30):
+        assert run("synth", "--sessions", count, "--out", out, code=1) == (
+            f"flashstate: --sessions is {count}: it must be 1 to 1,000,000; for more, write several with other seeds\n"
+        )
+    assert not out.exists()
     missing = tmp_path / "none.json"
     assert run("synth", "--sessions", 1, "--params", missing, "--out", out, code=1) == (
         f"flashstate: {missing}: No such file or directory\n"

@@ -8,10 +8,10 @@ from itertools import count
 
 from flashstate.core.base import Capture, Eviction, StateCache
 from flashstate.core.cost import PrefillCostModel
+from flashstate.core.grouped_queue import make_queue
 from flashstate.core.history import History
 from flashstate.core.path import TokenPath
 from flashstate.core.policies.base import Policy
-from flashstate.core.queue import EvictionQueue
 from flashstate.core.state import REQUEST_END, Checkpoint, HybridState, RecoveryUnit, UnitTree
 from flashstate.core.thread import Thread
 from flashstate.core.tree import KVBlock, Node
@@ -39,7 +39,7 @@ class HybridCache(StateCache):
         super().__init__(block_tokens, history_tokens, cost or policy.settings.cost)
         self.policy = policy
         self.tree = UnitTree(block_tokens, kv_width)
-        self.queue = EvictionQueue(policy)
+        self.queue = make_queue(policy)
         self._history_tokens = history_tokens
         self._holds: dict[Hashable, Node[RecoveryUnit]] = {}
         self._parked: dict[Hashable, RecoveryUnit] = {}
@@ -153,6 +153,21 @@ class HybridCache(StateCache):
             return frozenset()
         return self._discard(node, now)
 
+    def end_session(self, request: Hashable, now: float) -> frozenset[int]:
+        """`release`, and give up what only this conversation used: it will send nothing more. Idempotent."""
+        thread = self._threads.get(request)
+        freed = set(self.release(request, now))
+        if thread is None or thread.running:
+            return frozenset(freed)
+        # From the deepest up: what still has a state below it then, others go on from.
+        for unit in sorted(thread.units, key=lambda unit: -unit.position):
+            if not (unit.is_held or unit.parked or unit.below[0]):
+                taken = self._take_out(unit, now)
+                self.resident_blocks -= len(taken)
+                self.counters.evictions["ended"] += 1
+                freed |= taken
+        return frozenset(freed)
+
     # --- capture and eviction ---------------------------------------------------------------------------
 
     def capture(
@@ -250,7 +265,7 @@ class HybridCache(StateCache):
         freed |= _ids(block for node in self.tree.nodes() for block in node.blocks)
         self.tree = UnitTree(self.block_tokens, self.tree.kv_width)
         self.history = History(self.block_tokens, self._history_tokens)
-        self.queue = EvictionQueue(self.policy)
+        self.queue = make_queue(self.policy)
         self._holds.clear()
         self._parked.clear()
         self._threads.clear()
@@ -275,12 +290,12 @@ class HybridCache(StateCache):
     def _follow(self, unit: RecoveryUnit, now: float) -> None:
         """A request left `unit`: tell the states above. Re-ranks the nearest, and those that have moved."""
         ended = unit.checkpoint.kind == REQUEST_END
-        nearest, follow = True, self.policy.follow
+        nearest, follow, thread = True, self.policy.follow, unit.thread
         for node in unit.node.ancestors():
             above = node.mark
             if above is None:
                 continue
-            joined = self._join(above, unit.thread)
+            joined = above.thread is not thread and self._join(above, thread)
             if follow(above, unit.path_end, ended=ended, nearest=nearest) or nearest or joined:
                 self.queue.push(above, now)
             nearest = False
@@ -297,8 +312,7 @@ class HybridCache(StateCache):
 
     def _moved(self, thread: Thread, now: float) -> None:
         if self.policy.moved(thread, now):
-            for unit in thread.units:
-                self.queue.push(unit, now)
+            self.queue.push_thread(thread, now)
 
     def _push_only_sibling(self, node: Node[RecoveryUnit], now: float) -> None:
         """The parent's terminal block, kept for a lone child so far, counts for that child from now on."""

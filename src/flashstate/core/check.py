@@ -20,9 +20,10 @@ def check_cache(cache: HybridCache, now: float) -> None:
         if node.mark is not None:
             units += 1
             held.update(node.mark.checkpoint.blocks)
-            _check_unit(cache, node.mark, now)
+            _check_unit(cache, node.mark)
     twice = {block: n for block, n in held.items() if n > 1}
     assert not twice, f"blocks held twice: {twice}"
+    _check_order(cache, now)
     assert len(held) == cache.resident_blocks, (len(held), cache.resident_blocks)
     assert units == len(cache.queue), (units, len(cache.queue))
     assert all(unit in cache.queue for unit in cache._parked.values()), "parked at a state that is gone"
@@ -60,16 +61,21 @@ def _check_node(cache: HybridCache, node: Node[RecoveryUnit]) -> None:
     assert node.mark is not None or not node.live or not ends_inside, node.position
 
 
-def _check_unit(cache: HybridCache, unit: RecoveryUnit, now: float) -> None:
+def _check_unit(cache: HybridCache, unit: RecoveryUnit) -> None:
     assert unit.node.mark is unit and unit.node.position == unit.position, unit.position
     assert unit in cache.queue, unit.position
     parked = sum(parked is unit for parked in cache._parked.values())
     assert unit.parked == parked, (unit.parked, parked)
-    if unit.is_held or unit.parked:
-        return
-    queued = cache.queue.queued_rank(unit)
-    assert queued is not None, f"the unit at {unit.position} is never considered for eviction"
-    deadline = cache.policy.deadline(unit, unit.last_use_s)
-    if deadline is None or now < deadline:
-        rank = cache.policy.rank(unit, now)
-        assert queued <= rank, f"the unit at {unit.position} is queued at {queued}, above its rank {rank}"
+
+
+def _check_order(cache: HybridCache, now: float) -> None:
+    """No unit that could go comes up later than its rank says."""
+    bounds = cache.queue.lower_bounds(now)
+    for unit in cache.units():
+        if unit.is_held or unit.parked:
+            continue
+        assert unit in bounds, f"the unit at {unit.position} is never considered for eviction"
+        exact = (cache.policy.rank(unit, now), unit.serial)
+        assert bounds[unit] <= exact, (
+            f"the unit at {unit.position} is queued at {bounds[unit]}, above its rank {exact}"
+        )

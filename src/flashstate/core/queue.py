@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from flashstate.core.policies.base import Policy, Rank
 from flashstate.core.state import RecoveryUnit
+from flashstate.core.thread import Thread
 
 _Entry = tuple[Rank, int, int, RecoveryUnit]
 
@@ -24,10 +25,9 @@ class EvictionQueue:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._heap: list[_Entry] = []
-        self._timers: list[tuple[float, int, int, RecoveryUnit]] = []
         self._members: set[RecoveryUnit] = set()
         self._parked: set[RecoveryUnit] = set()
+        self._clear()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -43,53 +43,81 @@ class EvictionQueue:
         """Forget a unit. Its heap entries go stale."""
         self._members.discard(unit)
         self._parked.discard(unit)
+        unit.version += 1
 
     def push(self, unit: RecoveryUnit, now: float) -> None:
         """Re-rank `unit` now; its older entries go stale. O(log units) amortised."""
+        if self._is_ranked(unit):
+            self._rank(unit, now)
+
+    def push_thread(self, thread: Thread, now: float) -> None:
+        """Re-rank every unit of `thread`, after a change of its own."""
+        for unit in thread.units:
+            self.push(unit, now)
+
+    def rebuild(self, units: Iterable[RecoveryUnit], now: float) -> None:
+        """Rank every unit afresh, after a change of the policy's that moved them all."""
+        self._clear()
+        for unit in units:
+            self.push(unit, now)
+
+    def peek(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
+        """The next victim, or None when every unit is held. Settles lazy corrections."""
+        front = self._front(now)
+        if front is not None:
+            return front
+        waiting = [unit for unit in self._parked if unit.parked and not unit.is_held]
+        # Requests are served in order of arrival: the one parked last will be resumed from last.
+        last = max(waiting, key=lambda unit: unit.park_serial, default=None)
+        return None if last is None else (last, self.policy.rank(last, now))
+
+    def lower_bounds(self, now: float) -> dict[RecoveryUnit, tuple[Rank, int]]:
+        """What each queued unit comes up at, at the latest: rank and serial. Scans: for checks only.
+
+        An empty rank, below all others, for what a timer that is due is about to rank again.
+        """
+        due = {(unit, version) for at, _, version, unit in self._timers if at <= now}
+        return {
+            unit: ((), 0) if (unit, version) in due else (rank, serial)
+            for rank, serial, version, unit in self._heap
+            if version == unit.version
+        }
+
+    def _clear(self) -> None:
+        self._heap: list[_Entry] = []
+        self._timers: list[tuple[float, int, int, RecoveryUnit]] = []
+
+    def _is_ranked(self, unit: RecoveryUnit) -> bool:
+        """Whether `unit` may go before the parked. Mutates: what was queued for it so far goes stale."""
         if unit.node.live or unit not in self._members:
-            return
-        unit.version = version = unit.version + 1
+            return False
+        unit.version += 1
         if unit.parked:
             self._parked.add(unit)
-            return
+            return False
         self._parked.discard(unit)
-        heapq.heappush(self._heap, (self.policy.rank(unit, now), unit.serial, version, unit))
+        return True
+
+    def _rank(self, unit: RecoveryUnit, now: float) -> None:
+        heapq.heappush(self._heap, (self.policy.rank(unit, now), unit.serial, unit.version, unit))
         deadline = self.policy.deadline(unit, now)
         if deadline is not None:
             heapq.heappush(self._timers, (deadline, unit.serial, unit.version, unit))
         if len(self._heap) + len(self._timers) > self.SLACK + 3 * len(self._members):
             self._drop_stale()
 
-    def rebuild(self, units: Iterable[RecoveryUnit], now: float) -> None:
-        """Rank every unit afresh, after a change of the policy's that moved them all."""
-        self._heap.clear()
-        self._timers.clear()
-        for unit in units:
-            self.push(unit, now)
-
-    def peek(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
-        """The next victim, or None when every unit is held. Settles lazy corrections."""
+    def _front(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
         self._ring_timers(now)
         while self._heap:
             rank, _, version, unit = self._heap[0]
-            if version != unit.version or unit.is_held or unit.parked or unit not in self._members:
+            if version != unit.version or unit.is_held or unit.parked:
                 heapq.heappop(self._heap)
                 continue
             current = self.policy.rank(unit, now)
             if current <= rank:
                 return unit, current
             heapq.heapreplace(self._heap, (current, unit.serial, version, unit))
-        waiting = [unit for unit in self._parked if unit.parked and not unit.is_held]
-        # Requests are served in order of arrival: the one parked last will be resumed from last.
-        last = max(waiting, key=lambda unit: unit.park_serial, default=None)
-        return None if last is None else (last, self.policy.rank(last, now))
-
-    def queued_rank(self, unit: RecoveryUnit) -> Rank | None:
-        """The rank `unit` is queued under; None if it is not. Scans: for checks only."""
-        return next(
-            (rank for rank, _, version, queued in self._heap if queued is unit and version == unit.version),
-            None,
-        )
+        return None
 
     def _ring_timers(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
@@ -98,8 +126,7 @@ class EvictionQueue:
                 self.push(unit, now)
 
     def _drop_stale(self) -> None:
-        members = self._members
-        self._heap = [e for e in self._heap if e[2] == e[3].version and e[3] in members]
-        self._timers = [e for e in self._timers if e[2] == e[3].version and e[3] in members]
+        self._heap = [e for e in self._heap if e[2] == e[3].version]
+        self._timers = [e for e in self._timers if e[2] == e[3].version]
         heapq.heapify(self._heap)
         heapq.heapify(self._timers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from heapq import nsmallest
 from typing import Final
 
@@ -77,9 +77,15 @@ class ReturnRates:
 
     def worth(self, kind: Kind, age_s: float) -> float:
         """Expected returns a second of a thread of this kind, silent for `age_s`."""
-        while kind not in self._tables:
+        return self.table(kind)[age_bucket(age_s)]
+
+    def table(self, kind: Kind) -> Sequence[float]:
+        """`worth` at each of the AGES stretches of ages."""
+        table = self._tables.get(kind)
+        while table is None:
             kind = kind[:-1]
-        return self._tables[kind][age_bucket(age_s)]
+            table = self._tables.get(kind)
+        return table
 
 
 def _count(counts: dict[Kind, Silences], kind: Kind, silences: Silences) -> None:

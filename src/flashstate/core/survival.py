@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf, nextafter
 from typing import Final
 
 EDGES_S: Final = tuple(2 ** (step / 4) for step in range(49))
@@ -21,6 +22,12 @@ PRIOR_RATES: Final = (0.16,) * AGES
 def age_bucket(age_s: float) -> int:
     """Which stretch of ages `age_s` falls in, 0 to AGES - 1."""
     return bisect_right(EDGES_S, age_s + _ROUNDING_S)
+
+
+def reached_at(age: int, since_s: float, now: float) -> float:
+    """When what is silent since `since_s` has reached stretch `age`, in seconds: a little early, later than `now`."""
+    # Early by more than `age_bucket` is, or a rank could fall unseen; who asks in between asks again.
+    return max(since_s + EDGES_S[age - 1] - 2 * _ROUNDING_S, nextafter(now, inf))
 
 
 class Silences:
@@ -71,3 +78,19 @@ def worth(rates: Sequence[float]) -> list[float]:
             best = max(best, back / held_s)
         table.append(best)
     return table
+
+
+def lowest(table: Sequence[float], age: int, least: float) -> tuple[float, int]:
+    """The lowest of `table` from `age` to before the first that is below both `least` and `table[age]`.
+
+    And where that first is: AGES if nowhere.
+    """
+    found = table[age]
+    floor = min(found, least)
+    for later in range(age + 1, AGES):
+        value = table[later]
+        if value < floor:
+            return found, later
+        if value < found:
+            found = value
+    return found, AGES

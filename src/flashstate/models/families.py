@@ -36,7 +36,7 @@ class Family:
     """One tiny model, and what vLLM's cache looks like when it is served with `vllm_args`."""
 
     name: str
-    mixer: str  # what keeps the recurrent state: "gdn", "mamba2" or "shortconv"
+    mixer: str  # what keeps the recurrent state: "gdn", "kda", "mamba2" or "shortconv"
     config: Mapping[str, Any]
     block_size: int  # tokens
     checkpoint_blocks: int  # blocks that one checkpoint takes
@@ -86,6 +86,49 @@ def _gdn() -> dict[str, Any]:
         "rms_norm_eps": 1e-6,
         "partial_rotary_factor": 0.25,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    }
+
+
+def _kda() -> dict[str, Any]:
+    return {
+        **_COMMON,
+        "architectures": ["KimiLinearForCausalLM"],
+        "model_type": "kimi_linear",
+        "num_hidden_layers": 6,
+        "linear_attn_config": {
+            "kda_layers": [1, 2, 3, 4, 5],  # counted from 1
+            "full_attn_layers": [6],
+            "num_heads": 4,
+            "head_dim": 64,
+            "short_conv_kernel_size": 4,
+        },
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "q_lora_rank": None,
+        # Such that a token's latent, which a GPU caches (256 + 16 numbers), takes about the room of the keys and values
+        # that we cache on a CPU (2 * 2 * 64): a state takes a block of 160 tokens on both.
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 48,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 48,
+        "mla_use_nope": True,
+        "intermediate_size": 512,
+        # As in the published model, experts in all layers but the first ones; here, in the last. 32 and no fewer:
+        # torch's sigmoid rounds otherwise in the last few elements of a batch that fill no vector.
+        "first_k_dense_replace": 5,
+        "moe_layer_freq": 1,
+        "num_experts": 32,
+        "num_experts_per_token": 8,
+        "num_shared_experts": 4,
+        "moe_intermediate_size": 32,
+        "moe_renormalize": True,
+        "moe_router_activation_func": "sigmoid",
+        "routed_scaling_factor": 2.446,
+        "use_grouped_topk": True,
+        "num_expert_group": 1,
+        "topk_group": 1,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
     }
 
 
@@ -195,5 +238,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         Family("falcon_h1", "mamba2", _falcon_h1(), block_size=160, checkpoint_blocks=1),
         # A short-convolution state is one kilobyte: its blocks are padding, and vLLM keeps its default size.
         Family("lfm2", "shortconv", _lfm2(), block_size=128, checkpoint_blocks=5),
+        # Stock vLLM cannot run Kimi-Linear on a CPU: there it is served by our own class, while FlashState is on.
+        Family("kda", "kda", _kda(), block_size=160, checkpoint_blocks=5),
     )
 }

@@ -1,40 +1,82 @@
-"""How large a model's checkpoint and KV are, from its config.json alone.
+"""How large a model's checkpoint and KV are, from its config.json alone, and what they take of vLLM's blocks.
 
-A checkpoint holds, for every recurrent layer, the recurrent state in float32 and the last inputs of its
-convolution in the model's 16-bit type. Sizes are those of the whole model, before any tensor parallelism.
+A checkpoint holds, for every recurrent layer, the recurrent state in float32 and the last inputs of its convolution in
+the model's 16-bit type. All sizes are those on one GPU of a tensor parallel group; with 1 GPU, of the whole model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-_STATE_ITEM_BYTES: Final = 4
-_ITEM_BYTES: Final = 2
+from flashstate.models.config_fields import Config
+from flashstate.models.readers import ITEM_BYTES, layers_of
 
-Config = Mapping[str, Any]
+_BLOCK_STEP: Final = 16
+"""vLLM's attention kernels take blocks of a multiple of this many tokens."""
+_LATENT_BLOCK_STEP: Final = 128
+"""Its MLA kernels (Platform._align_hybrid_block_size)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """vLLM's blocks of some length, and those that one checkpoint takes.
+
+    `tokens`: whose KV a block holds. `block_bytes`: of that KV, all layers. A checkpoint takes `checkpoint_blocks`, the
+    room of `checkpoint_tokens` tokens of KV.
+    """
+
+    tokens: int
+    block_bytes: int
+    checkpoint_blocks: int
+
+    @property
+    def checkpoint_tokens(self) -> int:
+        """Tokens of KV that would fit in the blocks of one checkpoint."""
+        return self.checkpoint_blocks * self.tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Geometry:
-    """What one sequence keeps. Layers that have both an SSM and attention count in both numbers."""
+    """What one sequence keeps on one of `tensor_parallel` GPUs. Layers that have both kinds count in both numbers.
 
+    `recurrent_bytes` and `convolution_bytes`: one recurrent layer. `kv_token_bytes` and `index_token_bytes` (the sparse
+    indexer's keys): one token, one attention layer. `auxiliary_bytes`: what else a checkpoint needs, all layers.
+    """
+
+    model_type: str
+    recurrent_kind: str
+    attention_kind: str
+    tensor_parallel: int
     recurrent_layers: int
     attention_layers: int
-    state_bytes: int  # recurrent state and convolution inputs, one recurrent layer
-    kv_token_bytes: int  # keys and values of one token, one attention layer
+    recurrent_bytes: int
+    convolution_bytes: int
+    kv_token_bytes: int
+    index_token_bytes: float
+    auxiliary_bytes: int
+    block_step: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one recurrent layer: state and convolution inputs."""
+        return self.recurrent_bytes + self.convolution_bytes
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Bytes of one checkpoint, all recurrent layers."""
+        """Bytes of one checkpoint, all recurrent layers, without `auxiliary_bytes`."""
         return self.recurrent_layers * self.state_bytes
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of KV that one token adds, all attention layers."""
-        return self.attention_layers * self.kv_token_bytes
+        """Bytes of KV and indexer keys that one token adds, all attention layers, to the nearest byte."""
+        return round(self.attention_layers * (self.kv_token_bytes + self.index_token_bytes))
+
+    @property
+    def checkpoint_worth_tokens(self) -> int:
+        """Tokens whose KV is as many bytes as one checkpoint."""
+        return round(self.checkpoint_bytes / self.kv_bytes_per_token)
 
     @property
     def smallest_block_tokens(self) -> int:
@@ -42,108 +84,67 @@ class Geometry:
         return math.ceil(self.state_bytes / self.kv_token_bytes)
 
     @property
-    def checkpoint_blocks(self) -> int:
-        """Blocks that one checkpoint takes in vLLM.
+    def block_tokens(self) -> int:
+        """The smallest block that vLLM would choose, tokens."""
+        return math.ceil(self.smallest_block_tokens / self.block_step) * self.block_step
 
-        A block has room for as many layers as there are of the rarer kind (of the commoner kind, if that is
-        less than half as many again); every group of that many recurrent layers takes one block.
+    @property
+    def layers_a_block(self) -> int:
+        """Layers that one block has room for: as many as there are of the rarer kind.
+
+        Of the commoner kind, if that is less than half as many again (_get_kv_cache_groups_uniform_page_size).
         """
         fewer, more = sorted((self.recurrent_layers, self.attention_layers))
-        layers_a_block = more if more < 1.5 * fewer else fewer
-        return math.ceil(self.recurrent_layers / layers_a_block)
+        return more if more < 1.5 * fewer else fewer
+
+    @property
+    def checkpoint_blocks(self) -> int:
+        """Blocks that one checkpoint takes: one for each group of `layers_a_block` layers, one for auxiliary state."""
+        return math.ceil(self.recurrent_layers / self.layers_a_block) + (self.auxiliary_bytes > 0)
+
+    def blocks(self, tokens: int | None = None) -> Blocks:
+        """Blocks of `tokens`, by default the smallest that vLLM would choose.
+
+        Raises ValueError for a length that vLLM would not use.
+        """
+        tokens = self.block_tokens if tokens is None else tokens
+        if tokens < self.block_tokens or tokens % self.block_step:
+            raise ValueError(
+                f"block tokens {tokens}: must be a multiple of {self.block_step}, and {self.block_tokens} or more, "
+                "for one layer's state to fit"
+            )
+        token_bytes = self.layers_a_block * (self.kv_token_bytes + self.index_token_bytes)
+        return Blocks(tokens, round(tokens * token_bytes), self.checkpoint_blocks)
 
 
-def geometry(config: Config) -> Geometry:
-    """Reads a config.json, already parsed. Raises ValueError for a model type we cannot size."""
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise ValueError(f"cannot size a model of type {kind!r}: known types are {', '.join(_READERS)}")
-    return _READERS[kind](config)
+def geometry(config: Config, tensor_parallel: int = 1, kv_item_bytes: int = ITEM_BYTES) -> Geometry:
+    """Sizes a config.json, already parsed. `kv_item_bytes`: of one element of KV, 2 as in the model, 1 for FP8.
 
-
-def _kv_token_bytes(config: Config) -> int:
-    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    return 2 * int(config["num_key_value_heads"]) * int(head) * _ITEM_BYTES
-
-
-def _state_bytes(elements: int, channels: int, taps: int) -> int:
-    return elements * _STATE_ITEM_BYTES + (taps - 1) * channels * _ITEM_BYTES
-
-
-def _mamba2(config: Config, prefix: str, inner: int) -> int:
-    """Bytes of one Mamba-2 layer; `prefix` is what the family puts before the names of these fields."""
-    state = config[f"{prefix}d_state"]
-    channels = inner + 2 * config[f"{prefix}n_groups"] * state
-    return _state_bytes(inner * state, channels, config[f"{prefix}d_conv"])
-
-
-def _count(kinds: list[str] | str, kind: str) -> int:
-    return sum(1 for each in kinds if each == kind)
-
-
-def _qwen3_next(config: Config) -> Geometry:
-    layers = config.get("layer_types")
-    if layers is None:
-        interval = config.get("full_attention_interval", 4)
-        numbers = range(1, config["num_hidden_layers"] + 1)
-        layers = ["full_attention" if n % interval == 0 else "linear_attention" for n in numbers]
-    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
-    values = config["linear_num_value_heads"] * config["linear_value_head_dim"]
-    state = values * config["linear_key_head_dim"]
-    return Geometry(
-        recurrent_layers=_count(layers, "linear_attention"),
-        attention_layers=_count(layers, "full_attention"),
-        state_bytes=_state_bytes(state, 2 * keys + values, config["linear_conv_kernel_dim"]),
-        kv_token_bytes=_kv_token_bytes(config),
+    Raises ValueError with one line: a model type we cannot size, a field that is missing or makes no sense, layers that
+    make no hybrid, or GPUs that cannot share the heads out.
+    """
+    model_type, (recurrent, attention) = layers_of(config)
+    if recurrent.layers < 1 or attention.layers < 1 or attention.layers >= 1.5 * recurrent.layers:
+        raise ValueError(
+            f"{recurrent.layers} recurrent and {attention.layers} attention layers: not a hybrid we can size"
+        )
+    if tensor_parallel < 1:
+        raise ValueError(f"tensor parallel {tensor_parallel}: must be 1 or more")
+    token_bytes = attention.token_elements_at(tensor_parallel) * kv_item_bytes
+    found = Geometry(
+        model_type,
+        recurrent.kind,
+        attention.kind,
+        tensor_parallel,
+        recurrent.layers,
+        attention.layers,
+        recurrent.state_bytes_at(tensor_parallel),
+        recurrent.convolution_bytes_at(tensor_parallel),
+        token_bytes,
+        attention.indexer.token_bytes,
+        attention.layers * attention.indexer.ring_bytes,
+        _LATENT_BLOCK_STEP if attention.kind == "MLA" else _BLOCK_STEP,
     )
-
-
-def _nemotron_h(config: Config) -> Geometry:
-    pattern = config["hybrid_override_pattern"]
-    inner, state = config["mamba_num_heads"] * config["mamba_head_dim"], config["ssm_state_size"]
-    channels = inner + 2 * config["n_groups"] * state
-    return Geometry(
-        recurrent_layers=_count(pattern, "M"),
-        attention_layers=_count(pattern, "*"),
-        state_bytes=_state_bytes(inner * state, channels, config["conv_kernel"]),
-        kv_token_bytes=_kv_token_bytes(config),
-    )
-
-
-def _granite(config: Config) -> Geometry:
-    layers = config["layer_types"]
-    return Geometry(
-        recurrent_layers=_count(layers, "mamba"),
-        attention_layers=_count(layers, "attention"),
-        state_bytes=_mamba2(config, "mamba_", config["mamba_n_heads"] * config["mamba_d_head"]),
-        kv_token_bytes=_kv_token_bytes(config),
-    )
-
-
-def _falcon_h1(config: Config) -> Geometry:
-    layers = config["num_hidden_layers"]
-    return Geometry(
-        recurrent_layers=layers,
-        attention_layers=layers,
-        state_bytes=_mamba2(config, "mamba_", config["mamba_d_ssm"]),
-        kv_token_bytes=_kv_token_bytes(config),
-    )
-
-
-def _lfm2(config: Config) -> Geometry:
-    layers = config["layer_types"]
-    return Geometry(
-        recurrent_layers=_count(layers, "conv"),
-        attention_layers=_count(layers, "full_attention"),
-        state_bytes=_state_bytes(0, config["hidden_size"], config["conv_L_cache"]),
-        kv_token_bytes=_kv_token_bytes(config),
-    )
-
-
-_READERS: Final[Mapping[str, Callable[[Config], Geometry]]] = {
-    "qwen3_next": _qwen3_next,
-    "nemotron_h": _nemotron_h,
-    "granitemoehybrid": _granite,
-    "falcon_h1": _falcon_h1,
-    "lfm2": _lfm2,
-}
+    if found.state_bytes < 1 or found.kv_token_bytes < 1:
+        raise ValueError("its layers keep nothing: not a hybrid we can size")
+    return found

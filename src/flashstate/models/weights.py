@@ -55,6 +55,8 @@ def _draw(name: str, shape: tuple[int, ...], *, zero_centred_norms: bool) -> NDA
         return random.uniform(np.log(0.002), np.log(0.2), shape).astype(np.float32)
     if name.endswith("dt_bias"):
         return random.uniform(-4.0, -1.0, shape).astype(np.float32)
+    if name.endswith("e_score_correction_bias"):
+        return random.uniform(-0.1, 0.1, shape).astype(np.float32)
     if name.endswith(".bias"):
         return np.zeros(shape, np.float32)
     if len(shape) == 1:
@@ -137,6 +139,59 @@ def _qwen3_next(config: Config) -> Iterator[Tensor]:
                 yield from _mlp(f"{layer}.mlp.experts.{expert}", hidden, config["moe_intermediate_size"])
 
 
+def _kimi_linear(config: Config) -> Iterator[Tensor]:
+    hidden, vocab = config["hidden_size"], config["vocab_size"]
+    yield from (("model.embed_tokens.weight", (vocab, hidden)), ("lm_head.weight", (vocab, hidden)))
+    yield "model.norm.weight", (hidden,)
+    for index in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{index}"
+        yield f"{layer}.input_layernorm.weight", (hidden,)
+        yield f"{layer}.post_attention_layernorm.weight", (hidden,)
+        is_recurrent = index + 1 in config["linear_attn_config"]["kda_layers"]
+        yield from (_kda if is_recurrent else _mla)(f"{layer}.self_attn", config)
+        if index < config["first_k_dense_replace"]:
+            yield from _mlp(f"{layer}.mlp", hidden, config["intermediate_size"])
+        else:
+            yield from _kimi_experts(f"{layer}.block_sparse_moe", config)
+
+
+def _kda(prefix: str, config: Config) -> Iterator[Tensor]:
+    hidden, linear = config["hidden_size"], config["linear_attn_config"]
+    heads, head = linear["num_heads"], linear["head_dim"]
+    for name in ("q", "k", "v"):
+        yield f"{prefix}.{name}_proj.weight", (heads * head, hidden)
+        yield f"{prefix}.{name}_conv1d.weight", (heads * head, 1, linear["short_conv_kernel_size"])
+    for name in ("f", "g"):
+        yield f"{prefix}.{name}_a_proj.weight", (head, hidden)
+        yield f"{prefix}.{name}_b_proj.weight", (heads * head, head)
+    yield f"{prefix}.b_proj.weight", (heads, hidden)
+    yield f"{prefix}.A_log", (1, 1, heads, 1)
+    yield f"{prefix}.dt_bias", (heads * head,)
+    yield f"{prefix}.o_norm.weight", (head,)
+    yield f"{prefix}.o_proj.weight", (hidden, heads * head)
+
+
+def _mla(prefix: str, config: Config) -> Iterator[Tensor]:
+    hidden, heads, rank = config["hidden_size"], config["num_attention_heads"], config["kv_lora_rank"]
+    nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
+    yield f"{prefix}.q_proj.weight", (heads * (nope + rope), hidden)
+    yield f"{prefix}.kv_a_proj_with_mqa.weight", (rank + rope, hidden)
+    yield f"{prefix}.kv_a_layernorm.weight", (rank,)
+    yield f"{prefix}.kv_b_proj.weight", (heads * (nope + value), rank)
+    yield f"{prefix}.o_proj.weight", (hidden, heads * value)
+
+
+def _kimi_experts(prefix: str, config: Config) -> Iterator[Tensor]:
+    hidden, inner, experts = config["hidden_size"], config["moe_intermediate_size"], config["num_experts"]
+    yield f"{prefix}.gate.weight", (experts, hidden)
+    yield f"{prefix}.gate.e_score_correction_bias", (experts,)
+    yield from _mlp(f"{prefix}.shared_experts", hidden, inner * config["num_shared_experts"])
+    for expert in range(experts):
+        yield f"{prefix}.experts.{expert}.w1.weight", (inner, hidden)
+        yield f"{prefix}.experts.{expert}.w3.weight", (inner, hidden)
+        yield f"{prefix}.experts.{expert}.w2.weight", (hidden, inner)
+
+
 def _nemotron_h(config: Config) -> Iterator[Tensor]:
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     yield from (("backbone.embeddings.weight", (vocab, hidden)), ("lm_head.weight", (vocab, hidden)))
@@ -213,6 +268,7 @@ def _lfm2(config: Config) -> Iterator[Tensor]:
 
 _LAYERS_OF: Final = {
     "qwen3_next": _qwen3_next,
+    "kimi_linear": _kimi_linear,
     "nemotron_h": _nemotron_h,
     "granitemoehybrid": _granite,
     "falcon_h1": _falcon_h1,

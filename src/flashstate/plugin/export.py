@@ -1,15 +1,23 @@
-"""The prompt-end state, kept by ending a prefill chunk there: the fallback where no kernel exports inside a chunk."""
+"""States from inside prompts: which are worth keeping, and how each is had."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vllm.platforms import current_platform
+from vllm.v1.request import RequestStatus
+
+from flashstate.core.placement.base import Spot
+from flashstate.core.placement.exact import LEAST_TOKENS
+from flashstate.plugin.client import ends_session
+from flashstate.plugin.keeper import looks_up
+from flashstate.plugin.worker_export import ATTRIBUTE
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
+    from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
 
     from flashstate.plugin.keeper import StateKeeper
@@ -20,67 +28,147 @@ class PendingExport:
     """A copy of a running request's state, made by the step being scheduled."""
 
     request: Request
-    position: int
+    spot: Spot
     copies: tuple[KVCacheBlock, ...]
+    from_chunk: bool
+    """The worker writes it from inside the chunk; else vLLM's own copy before the step does."""
 
 
-class ChunkEndExport:
-    """Ends a prefill chunk one token before the prompt's end and copies the state standing there.
+@dataclass(slots=True)
+class _Plan:
+    """What is worth keeping of one prompt, and the nearest state below what is not computed yet."""
 
-    At len - 1 an identical prompt resumes, and so does one whose answer was rendered anew.
+    spots: tuple[Spot, ...]
+    below: int
+
+
+class PromptExport:
+    """Takes at most one state from each prefill chunk.
+
+    In the chunk, where the worker's kernels can (`in_chunk`): the chunk goes as far as vLLM's budget lets it, and a
+    step is saved where vLLM would stop at a block boundary for a state of its own. Otherwise by ending a chunk one
+    token before the prompt's end and copying the state that stands there; junctions are then vLLM's own, at blocks.
     """
 
-    def __init__(self, keeper: StateKeeper) -> None:
+    def __init__(self, keeper: StateKeeper, *, in_chunk: bool) -> None:
         self._keeper = keeper
+        self.in_chunk = in_chunk
+        self._plans: dict[str, _Plan] = {}
         self._pending: list[PendingExport] = []
-        self._done: set[str] = set()
 
-    def position(self, request: Request) -> int | None:
-        """Where to export; None where vLLM keeps the state anyway, or nothing should be kept."""
-        position: int = request.num_prompt_tokens - 1
-        if position <= 0 or request.num_output_tokens or request.prompt_embeds is not None:
-            return None
-        seeded = request.sampling_params is not None and request.sampling_params.seed is not None
-        if seeded and current_platform.is_cpu():
-            # vLLM's CPU runner dies where a seeded request's chunk ends before its prompt does.
-            return None
-        return position if position % self._keeper.block_size else None
+    # --- while vLLM schedules ---------------------------------------------------------------------------
 
     def clip(self, request: Request, start: int, wanted: int, split: int) -> int:
         """How many tokens from `start` to compute: `split` of the `wanted` by vLLM's own rule.
 
-        Where the chunk can reach the position to export, it goes there without vLLM's stop at the last block
-        boundary: the prompt's end stands in for that state, and no step is added. A chunk that starts inside a
-        block must still stop at the next boundary, or vLLM would file the old state under it.
+        A chunk that starts inside a block must stop at the next boundary, or vLLM would file the old state under it.
         """
-        position = self.position(request)
+        if not _exports(request) or start >= request.num_prompt_tokens:
+            return split
+        size = self._keeper.block_size
+        if self.in_chunk:
+            reaches_end = start + wanted >= request.num_prompt_tokens
+            return wanted if reaches_end and start % size == 0 else split
+        position = _chunk_end(request, size)
         if position is None or position <= start:
             return split
-        stops_before = start % self._keeper.block_size or start < request.shared_prefix_boundary < position
+        stops_before = start % size or start < request.shared_prefix_boundary < position
         if position <= start + wanted and not stops_before:
             return position - start
         return min(split, position - start)
 
+    def waits(self, request: Request, requests: Mapping[Hashable, Request]) -> bool:
+        """Whether another prompt that runs will soon leave a state where `request` parts from it.
+
+        Beginning now would compute the same tokens beside it. Never waits for one that waits itself.
+        """
+        if not self.in_chunk or not looks_up(request):
+            return False
+        shared = [
+            tokens
+            for other_id, tokens in self._keeper.live.partners(request.request_id)
+            if (other := requests.get(other_id)) is not None
+            and other.status == RequestStatus.RUNNING
+            and other.num_computed_tokens < tokens < other.num_prompt_tokens
+            and _exports(other)
+        ]
+        return bool(shared) and max(shared) >= self._keeper.deepest(request) + LEAST_TOKENS
+
+    # --- before and after a step is scheduled -----------------------------------------------------------
+
     def queue_copies(self, running: Iterable[Request]) -> None:
-        """Before a step is scheduled: queue a copy of each state that stands at its position, for that step.
+        """Before: queue a copy of each state that stands where one is wanted, for the step to come.
 
         The worker copies before it computes. Attention KV is only ever appended to, so it needs no copy.
         """
         for request in running:
-            request_id = request.request_id
-            if request_id in self._done or request.num_computed_tokens != self.position(request):
+            position, plan = request.num_computed_tokens, self._plans.get(request.request_id)
+            if plan is None or position <= plan.below:
                 continue
-            self._done.add(request_id)
-            copies = self._keeper.copy_state(request, request.num_computed_tokens)
-            if copies is not None:
-                self._pending.append(PendingExport(request, request.num_computed_tokens, copies))
+            spot = next((spot for spot in plan.spots if spot.position == position), None)
+            if spot is not None:
+                plan.below = position
+                copies = self._keeper.copy_state(request, position)
+                if copies is not None:
+                    self._pending.append(PendingExport(request, spot, copies, from_chunk=False))
+
+    def order(self, output: SchedulerOutput, requests: dict[str, Request]) -> None:
+        """After: order from the workers the best state inside each prefill chunk of the step. Mutates `output`."""
+        exports: dict[int, tuple[int, int]] = {}
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            request = requests[request_id]
+            end = request.num_computed_tokens
+            start = end - tokens
+            if start >= request.num_prompt_tokens or not _exports(request):
+                self._keeper.live.remove(request_id)
+                continue
+            plan = self._plan(request, start)
+            if end >= request.num_prompt_tokens:
+                self._keeper.live.remove(request_id)
+            spot = self._keeper.best_spot(plan.spots, start, end, plan.below)
+            # What stands at the chunk's end is copied before the next step.
+            if spot is None or spot.position == end or not self.in_chunk:
+                continue
+            plan.below = spot.position
+            live, copies = self._keeper.blocks_to_export(request, spot.position, end)
+            for block, copy in zip(live, copies, strict=True):
+                exports[block] = (spot.position - start, copy.block_id)
+            if copies:
+                self._pending.append(PendingExport(request, spot, copies, from_chunk=True))
+        if exports:
+            setattr(output, ATTRIBUTE, exports)
 
     def publish(self) -> None:
-        """After that step was scheduled: offer the copies. Any later step that reads them runs after it."""
+        """Last: offer what this step will write. Any later step that reads it runs after it."""
         pending, self._pending = self._pending, []
         for export in pending:
             self._keeper.offer_export(export)
 
     def forget(self, request_id: str) -> None:
         """The request lost its blocks."""
-        self._done.discard(request_id)
+        self._plans.pop(request_id, None)
+
+    def _plan(self, request: Request, start: int) -> _Plan:
+        """Made anew for each chunk: prompts that came since may part from this one further on."""
+        if self.in_chunk:
+            spots = self._keeper.spots(request, start)
+        else:
+            position = _chunk_end(request, self._keeper.block_size)
+            spots = () if position is None else (self._keeper.prompt_end(request),)
+        plan = self._plans.setdefault(request.request_id, _Plan(spots, start))
+        plan.spots = spots
+        return plan
+
+
+def _exports(request: Request) -> bool:
+    return not request.num_output_tokens and request.prompt_embeds is None and not ends_session(request)
+
+
+def _chunk_end(request: Request, block_size: int) -> int | None:
+    """Where to end a chunk; None where vLLM keeps the state anyway."""
+    position: int = request.num_prompt_tokens - 1
+    seeded = request.sampling_params is not None and request.sampling_params.seed is not None
+    if seeded and current_platform.is_cpu():
+        # vLLM's CPU runner dies where a seeded request's chunk ends before its prompt does.
+        return None
+    return position if position > 0 and position % block_size else None

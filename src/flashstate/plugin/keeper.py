@@ -12,8 +12,12 @@ from vllm.v1.request import RequestStatus
 
 from flashstate.core.cache import HybridCache
 from flashstate.core.check import check_cache
-from flashstate.core.state import JUNCTION, PROMPT_BOUNDARY, PROMPT_END, REQUEST_END, Checkpoint, HybridState
+from flashstate.core.live import LivePrompts
+from flashstate.core.placement.base import Prompt, Spot, prompt_end
+from flashstate.core.placement.exact import Exact
+from flashstate.core.state import JUNCTION, PROMPT_BOUNDARY, REQUEST_END, Checkpoint, HybridState
 from flashstate.core.tree import KVBlock
+from flashstate.plugin.client import ends_session, named_positions
 from flashstate.plugin.free_queue import HoldingQueue
 from flashstate.plugin.path import FeatureNames, RequestPath
 from flashstate.plugin.settings import Settings
@@ -63,6 +67,9 @@ class StateKeeper:
         self.queue = HoldingQueue(self.pool, self._evict)
         self._captures_ends = settings.mamba_frontier_checkpoint
         self._exports_prompt_ends = settings.mamba_prefill_export
+        self.placement = Exact()
+        self.live = LivePrompts(block_size)
+        """Prompts that wait or are being computed."""
         self._awaiting: dict[str, tuple[int, bool]] = {}
         """Waiting requests looked up so far: where they would resume, and whether at a state of ours."""
 
@@ -80,7 +87,9 @@ class StateKeeper:
         """
         if not looks_up(request):
             return
-        state = self.cache.lookup(self._path(request), request.num_tokens - 1)
+        path = self._path(request)
+        self.live.add(request.request_id, path)
+        state = self.cache.lookup(path, request.num_tokens - 1)
         if state is not None:
             self.cache.park(request.request_id, state.unit, self._now())
 
@@ -126,7 +135,8 @@ class StateKeeper:
         if request.prompt_embeds is None:
             if request.num_preemptions == 0:
                 self.cache.observe(path, position)
-            self.cache.learn(request.request_id, path, now)
+            turned_back = self.cache.learn(request.request_id, path, now)
+            self.placement.learn(turned_back, len(path) - position)
         self.cache.admit(request.request_id, path, position if ours else 0, now)
 
     def ending(self, request: Request) -> None:
@@ -135,10 +145,12 @@ class StateKeeper:
         if position > 0 and self.pool.enable_caching:
             self._capture(request, position)
 
-    def ended(self, request_id: str) -> None:
-        """`request_id` has lost its blocks. Idempotent."""
+    def ended(self, request_id: str, *, is_last: bool = False) -> None:
+        """`request_id` has lost its blocks. `is_last`: its session sends nothing more. Idempotent."""
         self._awaiting.pop(request_id, None)
-        self.queue.disown(self.cache.release(request_id, self._now()))
+        self.live.remove(request_id)
+        release = self.cache.end_session if is_last else self.cache.release
+        self.queue.disown(release(request_id, self._now()))
 
     def clear(self) -> None:
         """Forget everything: the cache's contents became invalid."""
@@ -160,7 +172,7 @@ class StateKeeper:
         state = self._state_blocks(tables, position)
         if doubt is None and kv is not None and state is not None:
             self._capture_boundaries(request, path, kv, position)
-            if self._captures_ends:
+            if self._captures_ends and not ends_session(request):
                 self._offer(request, path, Checkpoint(position, state, REQUEST_END), kv)
         else:
             self.cache.skip(doubt or "no_state_block")
@@ -199,32 +211,80 @@ class StateKeeper:
                 ids = tuple(block.block_id for block in blocks)
                 self._offer(request, path, Checkpoint(position, ids, kind), kv[: position // size])
 
+    # --- states from inside prompts ---------------------------------------------------------------------
+
+    def spots(self, request: Request, resumed: int) -> tuple[Spot, ...]:
+        """Positions inside the prompt worth a state, `resumed` tokens of which need not be computed."""
+        path = self._path(request)
+        prompt = Prompt(
+            tokens=request.num_prompt_tokens,
+            resumed=resumed,
+            resident=self.cache.resident_tokens(path, request.num_prompt_tokens - 1),
+            block_tokens=self.block_size,
+            shared=self.live.shared(request.request_id),
+            named=named_positions(request),
+        )
+        return self.placement.spots(prompt)
+
+    def deepest(self, request: Request) -> int:
+        """Where `request` would resume now, in tokens."""
+        state = self.cache.lookup(self._path(request), request.num_tokens - 1)
+        return 0 if state is None else state.position
+
+    def prompt_end(self, request: Request) -> Spot:
+        """The one position that needs no kernel of ours."""
+        return prompt_end(Prompt(request.num_prompt_tokens, 0, 0, self.block_size))
+
+    def best_spot(self, spots: tuple[Spot, ...], start: int, stop: int, below: int) -> Spot | None:
+        """The one in (start, stop] that saves most, where a state at `below` is there already."""
+        return self.placement.best(spots, start, stop, below, self.cache.cost)
+
+    def blocks_to_export(
+        self, request: Request, position: int, end: int
+    ) -> tuple[tuple[int, ...], tuple[KVCacheBlock, ...]]:
+        """The live blocks of a chunk that ends at `end`, and new ones for its state at `position`; empty if none."""
+        live = self._state_blocks(self._tables(request), end)
+        copies = None if live is None else self._new_blocks(request, position)
+        if live is None:
+            self.cache.skip("no_state_block")
+        return (live, copies) if live is not None and copies is not None else ((), ())
+
     def copy_state(self, request: Request, position: int) -> tuple[KVCacheBlock, ...] | None:
         """Queue a copy of `request`'s state for the step being scheduled; the blocks it goes to, or None."""
         source = self._state_blocks(self._tables(request), position)
-        doubt = self._doubt(request, position) or (None if source else "no_state_block")
-        if doubt is None and self.pool.get_num_free_blocks() < len(self._states):
-            doubt = "no_free_block"
-        if doubt is not None or source is None:
-            self.cache.skip(doubt or "no_state_block")
+        if source is None:
+            self.cache.skip("no_state_block")
             return None
-        copies = tuple(self.pool.get_new_blocks(len(self._states)))
-        for group, block_id, copy in zip(self._states, source, copies, strict=True):
+        copies = self._new_blocks(request, position)
+        for group, block_id, copy in zip(self._states, source, copies or (), strict=bool(copies)):
             original = self.pool.blocks[block_id]
             # vLLM drops one reference of either end once the copy has run.
             original.ref_cnt += 1
             group._pending_cow_copies.append((original, copy))
         return copies
 
+    def _new_blocks(self, request: Request, position: int) -> tuple[KVCacheBlock, ...] | None:
+        """A block for each recurrent group, referenced once; None where no state should or can be kept."""
+        doubt = self._doubt(request, position)
+        if doubt is None and self.pool.get_num_free_blocks() < len(self._states):
+            doubt = "no_free_block"
+        if doubt is not None:
+            self.cache.skip(doubt)
+            return None
+        return tuple(self.pool.get_new_blocks(len(self._states)))
+
     def offer_export(self, export: PendingExport) -> None:
         """Offer the copied state of a request that still runs."""
-        request, position = export.request, export.position
-        kv = self._kv(self._tables(request), position)
+        request, spot = export.request, export.spot
+        kv = self._kv(self._tables(request), spot.position)
         if kv is None:
             self.cache.skip("no_kv_block")
-            return
-        ids = tuple(copy.block_id for copy in export.copies)
-        self._offer(request, self._path(request), Checkpoint(position, ids, PROMPT_END), kv)
+        else:
+            ids = tuple(copy.block_id for copy in export.copies)
+            self._offer(request, self._path(request), Checkpoint(spot.position, ids, spot.kind), kv)
+        if export.from_chunk:
+            # Ours alone until now; what was not kept is free again, for steps that run after the one that writes it.
+            self.pool.free_blocks(reversed(export.copies))
 
     def _tables(self, request: Request) -> list[list[KVCacheBlock]]:
         return [group.req_to_blocks.get(request.request_id, []) for group in self._groups]

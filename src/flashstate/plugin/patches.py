@@ -72,6 +72,16 @@ def drop_cpu_prefill_checkpoints() -> None:
     MambaMixer2.get_kv_cache_spec = get_kv_cache_spec
 
 
+def export_from_cpu_kernels() -> None:
+    """On CPU, let a state come out from inside a prefill chunk. Idempotent. See `worker_export`."""
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        from flashstate.plugin.worker_export import install
+
+        install()
+
+
 def hooked() -> list[str]:
     """Names of the functions replaced in this process."""
     from vllm.config.scheduler import SchedulerConfig

@@ -104,12 +104,12 @@ class RecordingKeeper(StateKeeper):
         self.log.write("started", **self._told(request), position=position, new=is_new, learns=learns)
         super().started(request)
 
-    def ended(self, request_id: str) -> None:
+    def ended(self, request_id: str, *, is_last: bool = False) -> None:
         self.log.tick()
-        self.log.write("ended", request=request_id)
+        self.log.write("ended", request=request_id, last=is_last)
         self.log.forget(request_id)
         self._asked.pop(request_id, None)
-        super().ended(request_id)
+        super().ended(request_id, is_last=is_last)
 
     def clear(self) -> None:
         self.log.tick()

@@ -10,12 +10,13 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from flashstate.plugin.export import ChunkEndExport
+from flashstate.plugin.client import ends_session
+from flashstate.plugin.export import PromptExport
 from flashstate.plugin.keeper import StateKeeper
 from flashstate.plugin.metrics import attach
 from flashstate.plugin.seams import check_seams
 from flashstate.plugin.settings import ON, read_settings
-from flashstate.plugin.support import Features, UnsupportedError, layout_refusals
+from flashstate.plugin.support import Features, UnsupportedError, layout_refusals, why_not_in_chunk
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -50,7 +51,10 @@ class FlashScheduler(_Prepared):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.keeper = self._make_keeper()
-        self._export = ChunkEndExport(self.keeper) if self.settings.mamba_prefill_export else None
+        self._export = None
+        if self.settings.mamba_prefill_export:
+            in_chunk = self.settings.in_chunk_export and why_not_in_chunk(self.kv_cache_config) is None
+            self._export = PromptExport(self.keeper, in_chunk=in_chunk)
         self._resetting = False
         blocks, tokens = self.keeper.checkpoint_blocks, self.block_size
         logger.info(
@@ -78,6 +82,9 @@ class FlashScheduler(_Prepared):
         self, request: Request, *limits: int | None, **named: int | None
     ) -> tuple[KVCacheBlocks, int, int, bool]:
         blocks, found, junction, diverged = super()._get_local_prefix_cache_hit(request, *limits, **named)
+        if self._export is not None and self._export.in_chunk:
+            # Ours are to the token, and need no stop.
+            junction = 0
         if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
             return blocks, found, junction, diverged
         # From 0.33 on the caller may cap the hit. At least one token must always be computed.
@@ -100,16 +107,22 @@ class FlashScheduler(_Prepared):
         start = request.num_computed_tokens + local + external
         return self._export.clip(request, start, num_new_tokens, count)
 
+    def _handle_blocked_waiting_request(self, request: Request) -> bool:
+        if not super()._handle_blocked_waiting_request(request):
+            return False
+        return self._export is None or not self._export.waits(request, self.requests)
+
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         if self._export is not None:
             self._export.queue_copies(self.running)
         output = super().schedule(*args, **kwargs)
-        if self._export is not None:
-            self._export.publish()
         for request_id in self.keeper.awaiting:
             request = self.requests.get(request_id)
             if request is not None and request.status == RequestStatus.RUNNING:
                 self.keeper.started(request)
+        if self._export is not None:
+            self._export.order(output, self.requests)
+            self._export.publish()
         if self.settings.check:
             self.keeper.check()
         return output
@@ -118,7 +131,7 @@ class FlashScheduler(_Prepared):
         if not self._resetting:
             self.keeper.ending(request)
         super()._free_request_blocks(request)
-        self.keeper.ended(request.request_id)
+        self.keeper.ended(request.request_id, is_last=request.is_finished() and ends_session(request))
         if self._export is not None:
             self._export.forget(request.request_id)
         if not (self._resetting or request.is_finished()):

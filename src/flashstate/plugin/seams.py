@@ -83,6 +83,7 @@ SEAMS = (
         ("request", "num_new_tokens", "num_new_local_computed_tokens", "num_external_computed_tokens"),
         OVERRIDDEN,
     ),
+    Seam(_SCHEDULER, "Scheduler._handle_blocked_waiting_request", ("request",), OVERRIDDEN),
     Seam(
         _SCHEDULER, "Scheduler.reset_prefix_cache", ("reset_running_requests", "reset_connector"), OVERRIDDEN
     ),

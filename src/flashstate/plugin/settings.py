@@ -29,7 +29,9 @@ class Settings:
     mamba_frontier_checkpoint: bool = True
     """Keep the exact end of every request."""
     mamba_prefill_export: bool = True
-    """Also keep the state at len(prompt) - 1, by ending a chunk there while no kernel exports inside one."""
+    """Also keep one state from inside each prefill chunk: where prompts part, or at len(prompt) - 1."""
+    in_chunk_export: bool = True
+    """Export inside the chunk where the kernels can; otherwise a chunk is ended at len(prompt) - 1."""
     prefix_cache_eviction: str = "forecast"
     prefix_cache_leaf_last: bool = False
     prefix_cache_leaf_idle_seconds: float = 60.0

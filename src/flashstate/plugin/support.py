@@ -122,3 +122,22 @@ def layout_refusals(config: VllmConfig, kv_cache: KVCacheConfig) -> list[str]:
     if len(sizes) > 1:
         reasons.append(f"layers with unequal block sizes {sizes}: one position needs one block of each")
     return reasons
+
+
+IN_CHUNK_LAYERS = ("GDN_ATTN", "MAMBA2", "SHORT_CONV")
+"""Kinds of recurrent layers, by vLLM's name of their backend, whose CPU kernels we take states from.
+
+Our KDA layer has GDN's backend."""
+
+
+def why_not_in_chunk(kv_cache: KVCacheConfig) -> str | None:
+    """Why no state can be exported from inside a prefill chunk; None if it can."""
+    from vllm.platforms import current_platform
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    if not current_platform.is_cpu():
+        return f"no kernel for {current_platform.device_name} is hooked yet"
+    specs = [group.kv_cache_spec for group in kv_cache.kv_cache_groups]
+    kinds = {spec.mamba_type.name for spec in specs if isinstance(spec, MambaSpec)}
+    others = sorted(kinds - set(IN_CHUNK_LAYERS))
+    return f"layers of kind {', '.join(others)} have no exporter" if others else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from flashstate.console import fail
 from flashstate.report.simulation import ReportError, read_simulation
 from flashstate.report.simulation_html import write_simulations
 
@@ -20,16 +21,11 @@ def report(
     """Make one page of simulations: hit rates, misses and their reasons over load, in tables and plots."""
     for path in results:
         if html.exists() and path.exists() and html.samefile(path):
-            _fail(f"{html}: holds results; name another file with --html")
+            fail(f"{html}: holds results; name another file with --html")
     try:
         write_simulations(html, [read_simulation(path) for path in results])
     except ReportError as error:
-        _fail(str(error))
+        fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or html}: {error.strerror or error}")
+        fail(f"{error.filename or html}: {error.strerror or error}")
     typer.echo(f"report: {html}")
-
-
-def _fail(message: str) -> NoReturn:
-    typer.secho(f"flashstate: {message}", fg="red", err=True)
-    raise typer.Exit(1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from flashstate.files import write_text
 from flashstate.report.figures import ROWS, headline
 from flashstate.report.plot import Point, line_plot, linear_axis, log_axis
 from flashstate.report.results import ENGINES, Results
@@ -28,7 +29,7 @@ class Curves:
 def write_html(
     path: Path, results: Results, captions: Mapping[str, str], curves: Mapping[str, Curves]
 ) -> None:
-    """Writes the report. `captions`: how each engine is set. `curves`: the engines that are drawn."""
+    """Writes the report, whole or not at all: each engine has its `captions`, how it is set; some have `curves`."""
     page = environment().get_template("report.html.j2")
     names = [name for name in ENGINES if name in results.engines]
     text = page.render(
@@ -42,8 +43,7 @@ def write_html(
         first_token=Markup(_first_token(curves)),
         facts=_facts(results),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def environment() -> Environment:

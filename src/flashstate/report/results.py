@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from flashstate.files import write_text
 from flashstate.report.engine import EngineResult
 
 STOCK: Final = "stock"
@@ -57,12 +58,8 @@ class Results:
         }
 
     def write(self, path: Path) -> None:
-        """Writes the file whole or not at all, making its folder."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
-        part = path.with_suffix(".part")
-        part.write_text(text)
-        part.replace(path)
+        """Writes the file whole or not at all, making its folder. Raises OSError."""
+        write_text(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 
 
 def _ratios(ours: EngineResult, theirs: EngineResult) -> dict[str, float | None]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from flashstate.files import check_regular
+
 KIND: Final = "flashstate simulate"
 FORMAT: Final = 1
 
@@ -247,9 +249,8 @@ def _mean(values: Iterable[float | None]) -> Mean | None:
 
 def read_simulation(path: Path) -> Simulation:
     """Reads a results file of `flashstate simulate`. Raises ReportError."""
-    if path.exists() and not path.is_file():
-        raise ReportError(f"{path}: is not a regular file")
     try:
+        check_regular(path)
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror or error}") from None

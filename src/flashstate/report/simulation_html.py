@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from flashstate.files import write_text
 from flashstate.report.html import environment
 from flashstate.report.plot import Axis, Mark, Series, linear_axis, log_axis, point_plot
 from flashstate.report.published import Comparison, comparisons
@@ -60,12 +61,11 @@ class Part:
 
 
 def write_simulations(path: Path, simulations: Sequence[Simulation]) -> None:
-    """Writes the page, a part for each simulation."""
+    """Writes the page, a part for each simulation; whole or not at all. Raises OSError."""
     parts = [_part(simulation) for simulation in simulations]
     most = max((len(part.lines) for part in parts), default=0)
     template = environment().get_template("simulation.html.j2")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(template.render(parts=parts, most=most, ours=OURS, bounds=BOUNDS), encoding="utf-8")
+    write_text(path, template.render(parts=parts, most=most, ours=OURS, bounds=BOUNDS))
 
 
 def _part(simulation: Simulation) -> Part:

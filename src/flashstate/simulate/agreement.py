@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from flashstate.core.counters import Counters
+from flashstate.files import check_regular
 from flashstate.simulate.log_replay import Disagreement, Event, Evicted, LogReplay, Start
 
 VERSION: Final = 1
@@ -51,8 +52,7 @@ class Agreement:
 
 def check_log(path: Path) -> Agreement:
     """Replay the log at `path`. Raises LogError, or OSError if it cannot be read."""
-    if path.exists() and not path.is_file():
-        raise LogError(f"{path}: not a file")
+    check_regular(path)
     replays: list[LogReplay] = []
     for number, event in _events(path):
         try:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flashstate.console import fail
 from flashstate.simulate.agreement import LogError, check_log
 
 
@@ -17,14 +18,8 @@ def check_event_log(
     try:
         agreement = check_log(log)
     except OSError as error:
-        _fail(f"{log}: {error.strerror or error}")
+        fail(f"{log}: {error.strerror or error}", 2)
     except LogError as error:
-        _fail(str(error))
-    else:
-        typer.echo(agreement.verdict())
-        raise typer.Exit(0 if agreement.first is None else 1)
-
-
-def _fail(message: str) -> None:
-    typer.secho(f"flashstate: {message}", fg="red", err=True)
-    raise typer.Exit(2)
+        fail(str(error), 2)
+    typer.echo(agreement.verdict())
+    raise typer.Exit(0 if agreement.first is None else 1)

@@ -101,7 +101,7 @@ class LogReplay:
             case "offered":
                 self._offered(event, now)
             case "ended":
-                self._ended(event["request"], now)
+                self._ended(event["request"], bool(event.get("last")), now)
             case "cleared":
                 self._waiting.clear()
                 self.pool.let_go(self.cache.clear())
@@ -153,11 +153,12 @@ class LogReplay:
             self.cache.learn(request, path, now)
         self.cache.admit(request, path, position if ours else 0, now)
 
-    def _ended(self, request: str, now: float) -> None:
+    def _ended(self, request: str, is_last: bool, now: float) -> None:
         self._waiting.pop(request, None)
         self._ids.pop(request, None)
         self._paths.pop(request, None)
-        self.pool.let_go(self.cache.release(request, now))
+        release = self.cache.end_session if is_last else self.cache.release
+        self.pool.let_go(release(request, now))
 
     def _path(self, event: Event) -> Tokens:
         request = event["request"]

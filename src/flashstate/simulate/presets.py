@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from flashstate.core.cost import PrefillCostModel
-from flashstate.models.geometry import Config, Geometry, geometry
+from flashstate.models.geometry import Geometry, geometry
+from flashstate.models.model_file import ConfigError, read_model
 
 GIB: Final = 2**30
 DEFAULT_GEOMETRY: Final = "glm-5.3-flash"
 
-_BLOCK_STEP: Final = 16
-"""vLLM's blocks are a multiple of this many tokens."""
 _GLM_GIB: Final = 62.45
 _MOST_GIB: Final = 1e9
-_FP8: Final = 0.5
-"""FP8 KV, as a share of 16-bit."""
+_FP8: Final = 1
+"""Bytes of an element of KV in FP8."""
 
 
 class GeometryError(ValueError):
@@ -80,56 +77,38 @@ def preset(name: str) -> CacheGeometry:
 
 def from_config(path: Path, memory_gib: float, tp: int) -> CacheGeometry:
     """What a model would have, from its config.json or the folder of it. Raises GeometryError."""
-    file = path / "config.json" if path.is_dir() else path
-    if file.exists() and not file.is_file():
-        raise GeometryError(f"{file}: is not a regular file")
-    name = file.parent.name if file.name == "config.json" else file.stem
     try:
-        config = json.loads(file.read_text())
-        if not isinstance(config, Mapping):
-            raise GeometryError("not an object")
-        return sized(name or "config.json", config, geometry(config), memory_gib, tp)
-    except OSError as error:
-        raise GeometryError(f"{file}: {error.strerror or error}") from None
-    except KeyError as error:
-        raise GeometryError(f"{file}: {error.args[0]} is missing") from None
-    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError) as error:
-        raise GeometryError(f"{file}: {error}") from None
+        model = read_model(path)
+        size = model.geometry(tp)
+    except ConfigError as error:
+        raise GeometryError(str(error)) from None
+    try:
+        return sized(model.name, size, memory_gib)
+    except GeometryError as error:
+        raise GeometryError(f"{model.path}: {error}") from None
 
 
-def sized(
-    name: str, config: Config, size: Geometry, memory_gib: float, tp: int, kv_share: float = 1.0
-) -> CacheGeometry:
-    """What vLLM makes of a model on `tp` GPUs with `memory_gib` each: blocks as large as one layer's state.
+def sized(name: str, size: Geometry, memory_gib: float) -> CacheGeometry:
+    """What vLLM makes of a model with `memory_gib` on each GPU: blocks as large as one layer's state.
 
-    `kv_share`: bytes of KV against 16-bit. The prefill cost is the one published for GLM-5.3-Flash. Raises
-    GeometryError.
+    The prefill cost is the one published for GLM-5.3-Flash. Raises GeometryError.
     """
     if not 0 < memory_gib <= _MOST_GIB:
         raise GeometryError(f"{memory_gib:g} GiB of memory: must be above 0, and {_MOST_GIB:g} at most")
-    heads = config.get("num_key_value_heads", 1)
-    if tp < 1 or heads % tp:
-        raise GeometryError(f"tensor parallel {tp}: must divide the {heads} KV heads")
-    recurrent, attention = size.recurrent_layers, size.attention_layers
-    if size.checkpoint_bytes <= 0 or size.kv_bytes_per_token <= 0 or attention >= 1.5 * recurrent:
-        raise GeometryError(
-            f"{recurrent} recurrent and {attention} attention layers: not a hybrid we can size"
-        )
-    token_bytes = size.kv_token_bytes * kv_share
-    block_tokens = math.ceil(size.state_bytes / token_bytes / _BLOCK_STEP) * _BLOCK_STEP
-    layers_a_block = attention if size.checkpoint_blocks > 1 else max(attention, recurrent)
-    block_bytes = layers_a_block * block_tokens * token_bytes / tp
-    blocks = int(memory_gib * GIB / block_bytes)
+    block = size.blocks()
+    blocks = int(memory_gib * GIB / block.block_bytes)
     if blocks < 1:
-        raise GeometryError(f"{memory_gib:g} GiB of memory: one block takes {block_bytes / GIB:.3g} GiB")
+        raise GeometryError(
+            f"{memory_gib:g} GiB of memory: one block takes {block.block_bytes / GIB:.3g} GiB"
+        )
     return CacheGeometry(
         name,
-        block_tokens,
+        block.tokens,
         blocks,
-        size.checkpoint_blocks,
+        block.checkpoint_blocks,
         memory_gib * GIB,
-        size.checkpoint_bytes / tp,
-        attention * token_bytes / tp,
+        float(size.checkpoint_bytes),
+        float(size.kv_bytes_per_token),
     )
 
 
@@ -158,7 +137,7 @@ def _qwen() -> CacheGeometry:
         "num_key_value_heads": 2,
         "head_dim": 256,
     }
-    found = sized("qwen3.8-flash-next", config, geometry(config), _GLM_GIB, tp=2, kv_share=_FP8)
+    found = sized("qwen3.8-flash-next", geometry(config, 2, _FP8), _GLM_GIB)
     return replace(found, published=("block_tokens",))
 
 
@@ -175,7 +154,7 @@ def _nemotron() -> CacheGeometry:
         "num_key_value_heads": 2,
         "head_dim": 128,
     }
-    found = sized("nemotron-3-super", config, geometry(config), 60.0, tp=2, kv_share=_FP8)
+    found = sized("nemotron-3-super", geometry(config, 2, _FP8), 60.0)
     return replace(found, published=("block_tokens", "memory_bytes"))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from flashstate.files import check_regular, replacing
 from flashstate.report.simulation import simulation
 from flashstate.simulate.result import RunKey, RunResult
 from flashstate.simulate.setup import differences
@@ -75,8 +76,10 @@ class ResultsFile(Results):
     def __enter__(self) -> Self:
         """Reads what is there. Raises ResultsFileError: of another setup, not ours, or someone is writing to it."""
         for path in (self.path, self.partial):
-            if path.exists() and not path.is_file():
-                raise ResultsFileError(f"{path}: not a regular file: name another --json")
+            try:
+                check_regular(path)
+            except OSError as error:
+                raise ResultsFileError(f"{path}: {error.strerror}: name another --json") from None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.partial.open("a+", encoding="utf-8")
         try:
@@ -102,12 +105,9 @@ class ResultsFile(Results):
 
     def finish(self) -> None:
         """Writes the document, whole or not at all, and removes the partial one."""
-        part = self.path.with_name(self.path.name + ".part")
-        try:
-            part.write_text(json.dumps(self.document(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            part.replace(self.path)
-        finally:
-            part.unlink(missing_ok=True)
+        text = json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
+        with replacing(self.path) as part:
+            part.write_text(text, encoding="utf-8")
         self.partial.unlink()
 
     def _lock(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from flashstate.core.cost import PrefillCostModel
+from flashstate.files import check_regular
 
 
 class TimingError(ValueError):
@@ -105,8 +106,7 @@ class TimeModel:
     def from_file(cls, path: Path) -> Self:
         """Reads a JSON object of fields, `prefill` as {"d": ..., "e": ...}. Raises TimingError."""
         try:
-            if path.exists() and not path.is_file():
-                raise TimingError("not a file")
+            check_regular(path)
             values = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(values, dict):
                 raise TimingError("not an object")

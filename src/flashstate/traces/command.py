@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from flashstate.console import fail
 from flashstate.traces.mooncake_writer import write_mooncake
 from flashstate.traces.parquet_writer import write_parquet
 from flashstate.traces.plot import check_plot, write_plot
@@ -64,7 +65,7 @@ def stats(
         if plot is not None:
             write_plot(plot, sets)
     except TraceError as error:
-        _fail(str(error))
+        fail(str(error))
     if json_output:
         typer.echo(json.dumps(as_json(sets), indent=2))
     else:
@@ -89,7 +90,7 @@ def convert(
     reasons and models are lost.
     """
     if open_loop and to is not Format.MOONCAKE:
-        _fail("--open-loop is for --to mooncake")
+        fail("--open-loop is for --to mooncake")
     reader = _Reader(skip_bad)
     try:
         if to is Format.PARQUET:
@@ -97,7 +98,7 @@ def convert(
         else:
             written = write_mooncake(reader.read(source), target, open_loop)
     except TraceError as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{target}: {written:,} sessions", err=True)
     reader.report()
 
@@ -137,8 +138,3 @@ def _named(paths: Iterable[Path]) -> dict[str, Path]:
     paths = list(paths)
     names = [path.name for path in paths]
     return {path.name if names.count(path.name) == 1 and path.name else str(path): path for path in paths}
-
-
-def _fail(message: str) -> NoReturn:
-    typer.secho(f"flashstate: {message}", fg="red", err=True)
-    raise typer.Exit(1)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from flashstate.files import check_regular, replacing
 from flashstate.traces.session import TraceError
 
 LONGEST: Final = 512 * 2**20
@@ -52,8 +53,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        if path.exists() and not path.is_file():
-            raise TraceError(str(path), "", "is not a regular file")
+        check_regular(path)
         with path.open("rb") as file:
             start = file.read(len(_GZIP))
             file.seek(0)
@@ -73,13 +73,10 @@ def new_file(path: Path) -> Iterator[Path]:
     """A place to write to that becomes `path` once all went well. Raises TraceError, also if `path` exists."""
     if not path.name:
         raise TraceError(str(path), "", "names no file")
-    part = path.with_name(f"{path.name}.part")
     try:
         if path.exists():
             raise TraceError(str(path), "", "exists already: name another, or remove it")
-        yield part
-        part.replace(path)
+        with replacing(path) as part:
+            yield part
     except OSError as error:
         raise TraceError(str(path), "", error.strerror or str(error)) from None
-    finally:
-        part.unlink(missing_ok=True)

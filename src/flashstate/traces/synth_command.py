@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.progress import track
 
+from flashstate.console import fail
 from flashstate.traces.mooncake_writer import write_mooncake
 from flashstate.traces.parquet_writer import write_parquet
 from flashstate.traces.read import read_sessions
 from flashstate.traces.session import Session, TraceError
 from flashstate.traces.synth.fit import FitError, fit
-from flashstate.traces.synth.generate import generate
+from flashstate.traces.synth.generate import MOST_SESSIONS, generate
 from flashstate.traces.synth.params import ParamsError, claude_code, load_params, save_params
 
 _LINES: Final = (".jsonl", ".jsonl.gz")
@@ -47,15 +48,17 @@ def synth(
     They keep what matters to a prefix cache: how prompts grow, what edits cut, how long gaps and outputs are, and what
     goes together. No recorded session is in them.
     """
-    if sessions < 1:
-        _fail(f"--sessions is {sessions}: it must be 1 or more")
+    if not 1 <= sessions <= MOST_SESSIONS:
+        fail(
+            f"--sessions is {sessions}: it must be 1 to {MOST_SESSIONS:,}; for more, write several with other seeds"
+        )
     if to is None:
         to = SynthFormat.MOONCAKE if out.name.endswith(_LINES) else SynthFormat.PARQUET
     try:
         drawn = _shown(generate(load_params(params) if params else claude_code(), sessions, seed), sessions)
         written = write_parquet(drawn, out) if to is SynthFormat.PARQUET else write_mooncake(drawn, out)
     except (TraceError, ParamsError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{out}: {written:,} sessions", err=True)
 
 
@@ -72,7 +75,7 @@ def fit_command(
         params = fit(recorded, source or ", ".join(path.name for path in paths))
         save_params(params, out)
     except (TraceError, FitError, ParamsError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{out}: {params.sessions:,} sessions, {params.turns:,} requests", err=True)
 
 
@@ -82,8 +85,3 @@ def _shown(sessions: Iterator[Session], count: int) -> Iterator[Session]:
     yield from track(
         sessions, "drawing", total=count, console=console, transient=True, disable=not console.is_terminal
     )
-
-
-def _fail(message: str) -> NoReturn:
-    typer.secho(f"flashstate: {message}", fg="red", err=True)
-    raise typer.Exit(1)

@@ -19,6 +19,10 @@ class Prompt:
     resident: int
     """The end of the longest prefix whose KV is held, with or without a checkpoint there."""
     block_tokens: int
+    shared: tuple[int, ...] = ()
+    """Ends of the prefixes it has in common with other prompts that wait or run now."""
+    named: tuple[int, ...] = ()
+    """Positions that the client asked for."""
 
     @property
     def last_boundary(self) -> int:

@@ -23,9 +23,11 @@ class Learnt(Placement):
 
     name = "learnt"
 
+    first = FIRST
+
     def __init__(self) -> None:
         self._turned_back = [0.0] * (STEPS + 1)
-        self._turned_back[FIRST] = PRIOR_WEIGHT
+        self._turned_back[self.first] = PRIOR_WEIGHT
         self._uncached = 1000.0
 
     @property
@@ -44,7 +46,8 @@ class Learnt(Placement):
         self._uncached += 0.01 * (uncached_tokens - self._uncached)
         if turned_back is None:
             return
-        steps = -(-max(turned_back, 0) // STEP)
+        # An identical prompt computes its last token again: one step back would be 64 tokens for nothing.
+        steps = 0 if turned_back <= 1 else -(-turned_back // STEP)
         if steps <= STEPS:
             self._turned_back = [FORGET * count for count in self._turned_back]
             self._turned_back[steps] += 1

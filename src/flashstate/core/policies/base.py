@@ -89,3 +89,33 @@ class Policy(ABC):
     def moved(self, thread: Thread, now: float) -> bool:
         """A request of `thread` started or stopped, or `thread` was left. True when its units must be ranked again."""
         return False
+
+
+class ThreadedPolicy(Policy):
+    """A policy whose rank is one factor for all units of a thread, which moves with time, times each unit's weight.
+
+    Units of one thread then keep their order as time passes. A unit without a thread has a factor of its own.
+    """
+
+    @abstractmethod
+    def weight(self, unit: RecoveryUnit) -> float:
+        """The unit's own part, >= 0. Time alone does not change it; else the contract of `rank` holds for it."""
+
+    @abstractmethod
+    def factor(self, owner: Thread | RecoveryUnit, now: float) -> float:
+        """What the units of `owner`, a thread or a unit without one, have in common, >= 0.
+
+        Only time changes it, a use of the unit, `moved` or `learn`.
+        """
+
+    @abstractmethod
+    def lowest(self, owner: Thread | RecoveryUnit, now: float, least: float) -> tuple[float, float | None]:
+        """The lowest that the factor comes to before it falls below both `least` and what it is now.
+
+        And when that is, in seconds, later than `now`; None: never.
+        """
+
+    def rank(self, unit: RecoveryUnit, now: float) -> Rank:
+        weight = self.weight(unit)
+        # The weight again, for factor * weight may round two weights to one rank: then too they keep their order.
+        return (self.factor(unit.thread or unit, now) * weight, weight)

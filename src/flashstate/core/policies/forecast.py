@@ -36,6 +36,10 @@ class Forecast(Hazard):
             return self.turn_backs.goes_on
         return self.turn_backs.served(thread.prompt_tokens - unit.position)
 
+    def follow(self, unit: RecoveryUnit, path_end: int, *, ended: bool, nearest: bool) -> bool:
+        """Nothing to follow: what counts of the path is its thread's."""
+        return False
+
     def learn(self, thread: Thread, rollback_tokens: int, population: int, now: float) -> bool:
         self.turn_backs.add(thread, rollback_tokens)
         due = super().learn(thread, rollback_tokens, population, now)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from flashstate.core.policies.base import PolicySettings, Rank
+from collections.abc import Sequence
+
+from flashstate.core.policies.base import PolicySettings, Rank, ThreadedPolicy
 from flashstate.core.policies.rollback import Rollback
 from flashstate.core.returns import ReturnRates
 from flashstate.core.state import RecoveryUnit
-from flashstate.core.survival import EDGES_S, age_bucket
+from flashstate.core.survival import AGES, age_bucket, lowest, reached_at
 from flashstate.core.thread import Thread
 
 
-class Hazard(Rollback):
-    """Expected returns a second * chance that the next one resumes here * restore cost / size. No watermark."""
+class Hazard(ThreadedPolicy, Rollback):
+    """Expected returns a second * (chance that the next one resumes here * restore cost / size). No watermark."""
 
     name = "hazard"
 
@@ -19,24 +21,31 @@ class Hazard(Rollback):
         super().__init__(settings)
         self.returns = ReturnRates()
 
-    def rank(self, unit: RecoveryUnit, now: float) -> Rank:
-        return (self._returns_a_second(unit, now) * self.chance(unit) * self.density(unit),)
+    def weight(self, unit: RecoveryUnit) -> float:
+        return max(self.chance(unit), 0.0) * self.density(unit)
 
-    def _returns_a_second(self, unit: RecoveryUnit, now: float) -> float:
-        thread = unit.thread
-        if thread is None:
-            return self.returns.worth((), now - unit.last_use_s)
-        if thread.running:
-            return self.returns.worth((), 0.0)
-        return self.returns.worth(self.returns.kind(thread), now - thread.since_s)
+    def factor(self, owner: Thread | RecoveryUnit, now: float) -> float:
+        table, age, _ = self._silence(owner, now)
+        return table[age]
 
-    def deadline(self, unit: RecoveryUnit, now: float) -> float | None:
-        thread = unit.thread
-        if thread is not None and thread.running:
-            return None
-        since = unit.last_use_s if thread is None else thread.since_s
-        bucket = age_bucket(now - since)
-        return since + EDGES_S[bucket] if bucket < len(EDGES_S) else None
+    def lowest(self, owner: Thread | RecoveryUnit, now: float, least: float) -> tuple[float, float | None]:
+        table, age, since_s = self._silence(owner, now)
+        if since_s is None:
+            return table[age], None
+        found, later = lowest(table, age, least)
+        return found, reached_at(later, since_s, now) if later < AGES else None
+
+    def _silence(self, owner: Thread | RecoveryUnit, now: float) -> tuple[Sequence[float], int, float | None]:
+        """What ages of silence are worth, the age it has, and since when; None while it runs."""
+        if isinstance(owner, RecoveryUnit):
+            return self.returns.table(()), age_bucket(now - owner.last_use_s), owner.last_use_s
+        if owner.running:
+            return self.returns.table(()), 0, None
+        table = self.returns.table(self.returns.kind(owner))
+        return table, age_bucket(now - owner.since_s), owner.since_s
+
+    def evicted(self, unit: RecoveryUnit, rank: Rank) -> None:
+        """Nothing to age: a factor falls by itself."""
 
     def moved(self, thread: Thread, now: float) -> bool:
         if not thread.running:

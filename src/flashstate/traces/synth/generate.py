@@ -17,6 +17,9 @@ from flashstate.traces.synth.params import Params, SubAgents
 from flashstate.traces.synth.prompts import Ids
 from flashstate.traces.synth.walk import Course, Walk, hundredths
 
+MOST_SESSIONS: Final = 1_000_000
+"""Of one workload: names have six digits, and readers sort by them. The sessions stream; only their names are kept."""
+
 _TRIES: Final = 30
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from flashstate.files import check_regular
 from flashstate.traces.synth import circumstances as at
 from flashstate.traces.synth.names import DROPS, PAIRS, QUANTITIES, STOPS, USER, Edit
 from flashstate.traces.synth.tables import ALONE, Axes, Shares, Tables
@@ -272,9 +273,8 @@ def claude_code() -> Params:
 
 def load_params(file: Path) -> Params:
     """Reads what `save_params` wrote. Raises ParamsError."""
-    if file.exists() and not file.is_file():
-        raise ParamsError(f"{file}: is not a regular file")
     try:
+        check_regular(file)
         content = file.read_bytes()
     except OSError as error:
         raise ParamsError(f"{file}: {error.strerror or error}") from None

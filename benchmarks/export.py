@@ -1,0 +1,164 @@
+"""What exporting a state from inside a prefill chunk costs: `python -m benchmarks.export`.
+
+One engine a family (tiny GDN, Mamba-2 and KDA models) computes new prompts of 2,048 tokens in one chunk each, with an
+export at a random position of it and without, in turns (off, on, on, off); and beside them as stock vLLM would: with a
+stop at the last block boundary, for a state of its own. CPU seconds of the one thread that schedules and computes, from
+arrival to the first token. Exits 1 if the median export costs 3% or more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from time import thread_time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import machine
+from flashstate.models.tiny import FAMILIES, Family, write_tiny_model
+
+LIMIT = 0.03
+PROMPT_TOKENS = 2048
+ROUNDS = 40
+OFF, ON, STOP = "off", "export", "stop"
+TURNS = (OFF, ON, STOP, STOP, ON, OFF)
+MEASURED = ("gdn", "mamba2", "kda")
+
+
+@dataclass
+class PrefillEngine:
+    """One tiny model in this process, every prompt new."""
+
+    family: Family
+    model: Path
+    dice: random.Random = field(default_factory=lambda: random.Random(0))
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        from flashstate.plugin.settings import ON as SWITCHED_ON
+        from flashstate.plugin.settings import Settings
+
+        os.environ.update(
+            VLLM_ENABLE_V1_MULTIPROCESSING="0",
+            VLLM_LOGGING_LEVEL="ERROR",
+            VLLM_CPU_KVCACHE_SPACE="1",
+            VLLM_CPU_OMP_THREADS_BIND=str(max(os.sched_getaffinity(0))),
+            OMP_NUM_THREADS="1",
+        )
+        Settings(mode=SWITCHED_ON).export(os.environ)
+        from vllm import LLM
+
+        llm = LLM(
+            str(self.model),
+            dtype="bfloat16",
+            block_size=self.family.block_size,
+            mamba_cache_mode="align",
+            mamba_ssm_cache_dtype="float32",
+            enable_prefix_caching=True,
+            enforce_eager=True,
+            max_model_len=16384,
+            max_num_batched_tokens=PROMPT_TOKENS,
+            num_gpu_blocks_override=900,
+            skip_tokenizer_init=True,
+        )
+        self._engine = llm.llm_engine
+        core: Any = self._engine.engine_core
+        self._scheduler = core.engine_core.scheduler
+        self._export = self._scheduler._export
+        self._order, self._clip = self._export.order, self._export.clip
+        assert self._export.in_chunk
+
+    def prefill(self, mode: str) -> float:
+        """Seconds from a prompt's arrival to its first token."""
+        from vllm import SamplingParams, TokensPrompt
+
+        self._export.order = self._order if mode == ON else lambda *_: None
+        self._export.clip = self._clip if mode != STOP else lambda *given: given[3]
+        ids = [self.dice.randrange(8, self.family.vocab_size) for _ in range(PROMPT_TOKENS)]
+        position = self.dice.randrange(PROMPT_TOKENS // 4, PROMPT_TOKENS)
+        extra = {"flashstate_checkpoints": [position]}
+        params = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, extra_args=extra)
+        self.asked += 1
+        began = thread_time()
+        self._engine.add_request(f"r{self.asked}", TokensPrompt(prompt_token_ids=ids), params)
+        steps = 0
+        while self._engine.has_unfinished_requests():
+            self._engine.step()
+            steps += 1
+        assert steps == (2 if mode == STOP else 1), (mode, steps)
+        return thread_time() - began
+
+    @property
+    def exported(self) -> int:
+        """States taken from inside chunks so far."""
+        return int(self._scheduler.keeper.cache.counters.captures["named"])
+
+
+def measure(name: str) -> dict[str, list[float]]:
+    """Median seconds of every round by mode, for one family, in this process."""
+    rounds: dict[str, list[float]] = {OFF: [], ON: [], STOP: []}
+    with tempfile.TemporaryDirectory() as folder:
+        engine = PrefillEngine(FAMILIES[name], write_tiny_model(name, Path(folder)))
+        for round_ in range(ROUNDS + 2):
+            times: dict[str, list[float]] = {OFF: [], ON: [], STOP: []}
+            for mode in TURNS:
+                times[mode].append(engine.prefill(mode))
+            if round_ > 1:  # the first two warm up
+                for mode, seconds in times.items():
+                    rounds[mode].append(sum(seconds))
+        assert engine.exported == 2 * (ROUNDS + 2), engine.exported
+    return rounds
+
+
+def row(name: str, rounds: dict[str, list[float]]) -> tuple[list[str], float]:
+    """A line of the table, and what an export costs."""
+    ratios = [on / off for on, off in zip(rounds[ON], rounds[OFF], strict=True)]
+    stops = [stop / off for stop, off in zip(rounds[STOP], rounds[OFF], strict=True)]
+    low, _, high = quantiles(ratios, n=4)
+    cost = median(ratios) - 1
+    cells = [
+        name,
+        f"{median(rounds[OFF]) / 2 * 1e3:.1f}",
+        f"{cost:+.2%}",
+        f"{low - 1:+.2%} to {high - 1:+.2%}",
+        f"{median(stops) - 1:+.2%}",
+    ]
+    return cells, cost
+
+
+def main() -> int:
+    """Measure each family in a process of its own, print, judge."""
+    if len(sys.argv) > 1:
+        rounds = measure(sys.argv[1])
+        print("rounds", *(f"{mode}:{','.join(map(str, rounds[mode]))}" for mode in rounds))
+        return 0
+    out = Table(title=f"a prompt of {PROMPT_TOKENS:,} tokens in one chunk, CPU time\n{machine()}")
+    for column in ("model", "no export, ms", "one export", "quartiles", "a stop at a block instead"):
+        out.add_column(column, justify="right")
+    late = []
+    for name in MEASURED:
+        command = [sys.executable, "-m", "benchmarks.export", name]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        said = next(line for line in lines if line.startswith("rounds "))
+        pairs = (part.split(":") for part in said.split()[1:])
+        cells, cost = row(name, {mode: [float(v) for v in values.split(",")] for mode, values in pairs})
+        out.add_row(*cells)
+        if cost >= LIMIT:
+            late.append(f"{name}: {cost:+.2%}: limit {LIMIT:.0%}")
+    console = Console(width=120)
+    console.print(out)
+    for problem in late:
+        console.print(problem, style="red")
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,311 @@
+"""The worker's side of in-chunk export on CPU: vLLM's own kernels, called in pieces so that a state comes out between.
+
+The scheduler names what to export by physical blocks, which no two requests share: `{live block: (offset, block)}`.
+The live block is the one a layer reads its state from and writes it to in this step; the offset counts tokens of the
+request's chunk; the other block is where the state at that offset goes, in every layer of the group. Mutates only
+those blocks: outputs and final states keep their bits (see `kernels.split`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from vllm.forward_context import get_forward_context, is_forward_context_available
+
+from flashstate.kernels.convolution import convolution_state_at
+from flashstate.kernels.split import export_by_split
+
+ATTRIBUTE: Final = "flashstate_exports"
+"""Of vLLM's SchedulerOutput, on its way to the workers, and key into a forward context's `additional_kwargs`."""
+GDN_GRID: Final = 64
+"""Tokens: the tile of vLLM's CPU kernel for the gated delta rule."""
+_MARK: Final = "_flashstate"
+
+Exports = Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence of a varlen batch and what to export from it."""
+
+    begin: int
+    """Its first token in the batch."""
+    end: int
+    slot: int
+    """Its live block."""
+    has_state: bool
+    offset: int = 0
+    """Tokens after which to export; 0: nothing."""
+    destination: int = 0
+
+
+@dataclass(slots=True)
+class _Step:
+    """What the step that runs exports. `scan`: rows of the Mamba-2 layer that runs, and the states it has given."""
+
+    exports: Exports = field(default_factory=dict)
+    scan: list[Row] = field(default_factory=list)
+    scanned: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+
+
+def step_exports() -> Exports:
+    """What the running forward pass exports; empty outside one."""
+    if not is_forward_context_available():
+        return {}
+    exports: Exports = get_forward_context().additional_kwargs.get(ATTRIBUTE, {})
+    return exports
+
+
+def rows_of(
+    exports: Exports, starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None
+) -> list[Row] | None:
+    """The batch's sequences if any of them exports, else None.
+
+    starts: [N + 1] first tokens. slots: [N] live blocks. has_state: [N] bool, None for all.
+    """
+    if not exports:
+        return None
+    blocks = slots.flatten().tolist()
+    if not any(block in exports for block in blocks):
+        return None
+    bounds = starts.tolist()
+    warm = [True] * len(blocks) if has_state is None else has_state.tolist()
+    return [
+        Row(bounds[i], bounds[i + 1], block, warm[i], *exports.get(block, (0, 0)))
+        for i, block in enumerate(blocks[: len(bounds) - 1])
+    ]
+
+
+def export_convolution(rows: list[Row], x: torch.Tensor, pool: torch.Tensor) -> None:
+    """Write the convolution's state at each row's offset, before the convolution overwrites the live ones.
+
+    x: [C, T], inputs before the convolution. pool: [blocks, C, K - 1]. Mutates `pool` at the destinations.
+    """
+    for row in rows:
+        if row.offset:
+            live = pool[row.slot].transpose(0, 1)
+            initial = live if row.has_state else torch.zeros_like(live)
+            inputs = x[:, row.begin : row.end].transpose(0, 1).to(pool.dtype)
+            pool[row.destination] = convolution_state_at(initial, inputs, row.offset).transpose(0, 1)
+
+
+def install() -> None:
+    """Wrap vLLM's CPU kernels and its worker. Idempotent."""
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    if hasattr(WorkerWrapperBase.execute_model, _MARK):
+        return
+    step = _Step()
+    _wrap_worker(WorkerWrapperBase, step)
+    _wrap_forward_context(CpuPlatform, step)
+    _wrap_convolutions()
+    _wrap_gated_delta_rule()
+    _wrap_mamba2(step)
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    stock = getattr(owner, name)
+    wrapped = functools.wraps(stock)(make(stock))
+    setattr(wrapped, _MARK, stock)
+    setattr(owner, name, wrapped)
+
+
+def _wrap_worker(worker: Any, step: _Step) -> None:
+    def make(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            step.exports = getattr(scheduler_output, ATTRIBUTE, {})
+            try:
+                return stock(self, scheduler_output, *args, **kwargs)
+            finally:
+                step.exports = {}
+
+        return execute_model
+
+    _replace(worker, "execute_model", make)
+
+
+def _wrap_forward_context(platform: Any, step: _Step) -> None:
+    stock = platform.set_additional_forward_context.__func__
+
+    @functools.wraps(stock)
+    def set_additional_forward_context(cls: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {**stock(cls, *args, **kwargs), ATTRIBUTE: step.exports}
+
+    setattr(set_additional_forward_context, _MARK, stock)
+    platform.set_additional_forward_context = classmethod(set_additional_forward_context)
+
+
+def _wrap_convolutions() -> None:
+    """The two causal convolutions, under every name that layers call them by."""
+    from vllm.model_executor.layers.mamba import mamba_mixer2
+    from vllm.model_executor.layers.mamba.ops.cpu import causal_conv1d, gdn_attention
+
+    def make(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def convolve(
+            x: torch.Tensor,
+            weight: torch.Tensor,
+            bias: torch.Tensor | None,
+            conv_states: torch.Tensor,
+            query_start_loc: torch.Tensor,
+            cache_indices: torch.Tensor | None = None,
+            has_initial_state: torch.Tensor | None = None,
+            **kwargs: Any,
+        ) -> Any:
+            if cache_indices is not None:
+                rows = rows_of(step_exports(), query_start_loc, cache_indices, has_initial_state)
+                if rows is not None:
+                    export_convolution(rows, x, conv_states)
+            return stock(
+                x=x,
+                weight=weight,
+                bias=bias,
+                conv_states=conv_states,
+                query_start_loc=query_start_loc,
+                cache_indices=cache_indices,
+                has_initial_state=has_initial_state,
+                **kwargs,
+            )
+
+        return convolve
+
+    _replace(gdn_attention, "_causal_conv1d_fwd_cpu", make)
+    plain = causal_conv1d.causal_conv1d_fn_cpu
+    _replace(causal_conv1d, "causal_conv1d_fn_cpu", make)
+    # These two hold the function under names of their own.
+    for module, name in ((mamba_mixer2, "causal_conv1d_fn"), (gdn_attention, "causal_conv1d_torch")):
+        if getattr(module, name) is plain:
+            setattr(module, name, causal_conv1d.causal_conv1d_fn_cpu)
+
+
+def _wrap_gated_delta_rule() -> None:
+    from vllm import _custom_ops
+
+    def make(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def chunk_gated_delta_rule_cpu(
+            query: torch.Tensor,
+            key: torch.Tensor,
+            value: torch.Tensor,
+            g: torch.Tensor,
+            beta: torch.Tensor,
+            initial_state: torch.Tensor,
+            output_final_state: bool,
+            cu_seqlens: torch.Tensor,
+            head_first: bool,
+            use_qk_l2norm_in_kernel: bool,
+            initial_state_indices: torch.Tensor,
+            **kwargs: Any,
+        ) -> Any:
+            tokens = (query, key, value, g, beta)
+            rest = (head_first, use_qk_l2norm_in_kernel)
+            rows = rows_of(step_exports(), cu_seqlens, initial_state_indices, None)
+            if rows is None:
+                return stock(
+                    *tokens,
+                    initial_state,
+                    output_final_state,
+                    cu_seqlens,
+                    *rest,
+                    initial_state_indices,
+                    **kwargs,
+                )
+            assert not head_first, "vLLM's CPU layer hands tokens before heads"
+
+            def run(start: int, end: int, slot: int) -> torch.Tensor:
+                bounds = torch.tensor([0, end - start], dtype=cu_seqlens.dtype)
+                index = torch.tensor([slot], dtype=initial_state_indices.dtype)
+                piece = (part[:, start:end].contiguous() for part in tokens)
+                output: torch.Tensor
+                output, _ = stock(*piece, initial_state, output_final_state, bounds, *rest, index, **kwargs)
+                return output
+
+            outputs = [_in_place(run, row, initial_state, GDN_GRID) for row in rows]
+            return torch.cat(outputs, dim=1), None
+
+        return chunk_gated_delta_rule_cpu
+
+    _replace(_custom_ops, "chunk_gated_delta_rule_cpu", make)
+
+
+def _in_place(
+    run: Callable[[int, int, int], torch.Tensor], row: Row, pool: torch.Tensor, grid: int
+) -> torch.Tensor:
+    """One sequence through a kernel that updates states in their pool."""
+    if not row.offset:
+        return run(row.begin, row.end, row.slot)
+
+    def copy(source: int, destination: int) -> None:
+        pool[destination] = pool[source]
+
+    def shifted(start: int, end: int, slot: int) -> torch.Tensor:
+        return run(row.begin + start, row.begin + end, slot)
+
+    pieces = export_by_split(shifted, row.offset, row.end - row.begin, grid, row.slot, row.destination, copy)
+    return torch.cat(pieces, dim=1)
+
+
+def _wrap_mamba2(step: _Step) -> None:
+    """The scan has no pool to export into: the layer around it puts the states it gave where they belong."""
+    from vllm import _custom_ops
+    from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
+
+    def make_layer(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def conv_ssm_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+            exports = step_exports()
+            if exports:
+                metadata = get_forward_context().attn_metadata[self.prefix]
+                if metadata.num_prefills:
+                    starts, slots = metadata.query_start_loc_p, metadata.state_indices_tensor_p
+                    step.scan = rows_of(exports, starts, slots, None) or []
+            try:
+                result = stock(self, *args, **kwargs)
+                for destination, state in step.scanned:
+                    self.kv_cache[1][destination] = state.to(self.kv_cache[1].dtype)
+            finally:
+                step.scan, step.scanned = [], []
+            return result
+
+        return conv_ssm_forward
+
+    def make_scan(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def mamba_chunk_scan_fwd_cpu(
+            out: torch.Tensor,
+            final_states: torch.Tensor,
+            x: torch.Tensor,
+            dt: torch.Tensor,
+            A: torch.Tensor,  # noqa: N803
+            B: torch.Tensor,  # noqa: N803
+            C: torch.Tensor,  # noqa: N803
+            D: torch.Tensor | None,  # noqa: N803
+            z: torch.Tensor | None,
+            cu_seqlens: torch.Tensor,
+        ) -> None:
+            if not step.scan:
+                stock(out, final_states, x, dt, A, B, C, D, z, cu_seqlens)
+                return
+            for index, row in enumerate(step.scan):
+
+                def run(start: int, end: int, slot: int, at: int = row.begin) -> None:
+                    part = slice(at + start, at + end)
+                    bounds = torch.tensor([0, end - start], dtype=cu_seqlens.dtype)
+                    gate = None if z is None else z[part]
+                    states = final_states[slot : slot + 1]
+                    stock(out[part], states, x[part], dt[part], A, B[part], C[part], D, gate, bounds)
+
+                tokens = row.end - row.begin
+                if not row.offset:
+                    run(0, tokens, index)
+                    continue
+                # A scan token by token: two calls are one.
+                run(0, row.offset, index)
+                step.scanned.append((row.destination, final_states[index].clone()))
+                run(row.offset, tokens, index)
+
+        return mamba_chunk_scan_fwd_cpu
+
+    _replace(MambaMixer2, "conv_ssm_forward", make_layer)
+    _replace(_custom_ops, "mamba_chunk_scan_fwd_cpu", make_scan)

@@ -1,0 +1,67 @@
+"""The Triton kernels: their interpreter tests in a process of their own, and what a caller may do wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from flashstate.kernels.base import Recurrence
+from flashstate.kernels.triton import ChunkTiles, chunk_forward
+from tests.kernels.make import make_inputs
+
+ROOT = Path(__file__).parents[2]
+
+
+def interpreter_environment() -> dict[str, str]:
+    return os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
+def test_in_the_interpreter() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/kernels/triton_interpreted.py",
+    ]
+    run = subprocess.run(command, cwd=ROOT, env=interpreter_environment(), capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    assert re.search(r"\b\d\d passed\b", run.stdout) and "skipped" not in run.stdout
+
+
+def test_a_cpu_without_the_interpreter_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="v is on cpu: must be on CUDA, or set TRITON_INTERPRET=1"):
+        chunk_forward(make_inputs(Recurrence.KDA))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key_dim": 48}, "key_dim is 48: must be a power of two from 16 to 256"),
+        ({"value_dim": 16}, "value_dim is 16: must be a multiple of the tiles' 32 values"),
+        ({"dtype": torch.float16}, "v is torch.float16: must be torch.float32 or torch.bfloat16"),
+    ],
+)
+def test_what_no_kernel_fits_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        chunk_forward(make_inputs(Recurrence.GDN, (8,), **change))
+
+
+def test_the_contract_is_checked_first() -> None:
+    inputs = make_inputs(Recurrence.GDN, (8,))
+    with pytest.raises(ValueError, match=r"beta is torch\.float64"):
+        chunk_forward(replace(inputs, beta=inputs.beta.double()))
+
+
+def test_tiles_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match="tile of 48 tokens: must be 16, 32, 64 or 128"):
+        ChunkTiles(tokens=48)
