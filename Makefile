@@ -5,6 +5,8 @@ STAMP := $(VENV)/.installed
 
 DEMO_ARGS ?=
 TEST_ARGS ?=
+# Every engine computes on one core of its own.
+TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format clean
@@ -22,7 +24,7 @@ demo: $(STAMP) ## stock vLLM against flashstate, side by side (DEMO_ARGS="--quic
 	@$(BIN)/flashstate demo $(DEMO_ARGS)
 
 test: $(STAMP) ## all tests, real engines included (TEST_ARGS="-m 'not engine'" leaves them out)
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(TEST_ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import directions
 	@$(BIN)/ruff check .

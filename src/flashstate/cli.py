@@ -13,11 +13,14 @@ from flashstate import __version__
 from flashstate.console import fail
 from flashstate.demo.command import demo
 from flashstate.economics.command import cost
+from flashstate.fit.command import fit
 from flashstate.models.size_command import size
+from flashstate.replay.command import replay
 from flashstate.report.command import report
 from flashstate.simulate.agreement_command import check_event_log
 from flashstate.simulate.command import simulate
 from flashstate.traces.command import app as trace
+from flashstate.watch.command import watch
 
 app = typer.Typer(
     name="flashstate",
@@ -31,11 +34,14 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_
 
 
 app.command(name="demo")(demo)
+app.command(name="replay")(replay)
 app.command(name="simulate")(simulate)
 app.command(name="check-log")(check_event_log)
 app.command(name="report")(report)
+app.command(name="watch")(watch)
 app.command(name="size")(size)
 app.command(name="cost")(cost)
+app.command(name="fit")(fit)
 app.add_typer(trace)
 
 

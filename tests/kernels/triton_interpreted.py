@@ -63,11 +63,12 @@ def assert_exports_as_truncated(inputs: ChunkInputs, tiles: ChunkTiles | None = 
 
 
 @EACH
-def test_every_residue_of_a_tile_exports_as_truncated(recurrence: Recurrence) -> None:
-    offsets = [*range(1, 17), 18]
-    lengths = [max(16, at + 1) for at in offsets]
+def test_every_residue_of_the_default_tile_exports_as_truncated(recurrence: Recurrence) -> None:
+    tokens = default_tiles(recurrence).tokens
+    offsets = [*range(1, tokens + 1), tokens + 2]
+    lengths = [max(tokens // 2, at + 1) for at in offsets]
     inputs = make_inputs(recurrence, lengths, heads=1, key_dim=16, value_dim=16, offsets=offsets)
-    assert_exports_as_truncated(inputs, SMALL)
+    assert_exports_as_truncated(inputs, ChunkTiles(tokens=tokens, values=16))
 
 
 @EACH
@@ -84,13 +85,6 @@ def test_varlen_and_gqa_at_the_default_tiles(recurrence: Recurrence, kind: torch
     assert_close(out.final_state, exact.final_state, TOLERANCE[kind])
     for n in (0, 2):
         assert_close(out.checkpoint[n], exact.checkpoint[n], TOLERANCE[kind])
-
-
-@pytest.mark.parametrize("recurrence", [Recurrence.GDN, Recurrence.MAMBA2])
-def test_sampled_offsets_of_a_tile_of_64(recurrence: Recurrence) -> None:
-    offsets = (2, 31, 48, 63, 65)
-    inputs = make_inputs(recurrence, [at + 1 for at in offsets], heads=1, value_dim=16, offsets=offsets)
-    assert_exports_as_truncated(inputs, ChunkTiles(tokens=64, values=16))
 
 
 @EACH

@@ -83,7 +83,7 @@ class Engine:
         )
         # One compute thread: the same results everywhere, and two cores are not oversubscribed.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(min(os.sched_getaffinity(0))))
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(_own_core()))
         settings = {"check": spec.mode == "flashstate", "mamba_prefill_export": False, **spec.settings}
         Settings(mode=spec.mode, **settings).export(os.environ)
         os.environ.update(spec.environment)
@@ -286,6 +286,13 @@ class _Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
+
+
+def _own_core() -> int:
+    """A core that no other worker of pytest-xdist computes on, while there are enough."""
+    cores = sorted(os.sched_getaffinity(0))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return cores[int(worker) % len(cores)]
 
 
 def _name(request_id: str) -> str:

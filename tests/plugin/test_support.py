@@ -97,3 +97,33 @@ def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch, version:
 def test_known_versions_are_accepted(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(seams, "vllm_version", lambda: version)
     assert seams.seam_problems() == []
+
+
+def test_the_kernels_that_states_are_exported_from_are_as_expected() -> None:
+    assert seams.export_problem() is None
+
+
+@pytest.mark.parametrize("seam", [*seams.SEAMS, *seams.EXPORT_SEAMS], ids=lambda seam: seam.name)
+def test_a_seam_reads_alike_imported_and_parsed(seam: seams.Seam) -> None:
+    """`doctor --wheel` parses what it cannot import."""
+    import importlib
+    import inspect
+
+    source = inspect.getsource(importlib.import_module(seam.module))
+    assert seams.source_problem(seam, source) is None
+    changed = seams.Seam(seam.module, seam.name, (*seam.parameters, "more"), seam.use, seam.optional)
+    assert "more" in str(seams.source_problem(changed, source))
+
+
+def test_a_worker_that_is_not_as_expected_leaves_chunk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlashState is not refused for it: it ends chunks where it wants a state."""
+    from flashstate.plugin.support import why_not_in_chunk
+
+    other = seams.Seam("vllm._custom_ops", "chunk_gated_delta_rule_cpu", ("x",), "replaced")
+    monkeypatch.setattr(seams, "EXPORT_SEAMS", (other,))
+    assert seams.seam_problems() == []
+
+    class Nothing:
+        kv_cache_groups = ()
+
+    assert "should be (x)" in str(why_not_in_chunk(Nothing()))  # type: ignore[arg-type]

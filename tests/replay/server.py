@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from aiohttp import web
@@ -27,10 +29,30 @@ class FakeEngine:
     connections: set[str] = field(default_factory=set)
     missed: int = 0
     counts_misses: bool = True
-    _computed: ComputedPrefixes = field(default_factory=ComputedPrefixes)
+    models: tuple[str, ...] = ("tiny",)
+    most_tokens: int | None = None
+    knows_salt: bool = True
+    says_cached: bool = True
+    says_ids: bool = True
+    vocabulary: int = 1 << 30
+    served: int = 0
+    keeps_bodies: bool = True
+    _computed: dict[str, ComputedPrefixes] = field(default_factory=lambda: defaultdict(ComputedPrefixes))
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/completions", self.completions)
+        app.router.add_post("/v1/chat/completions", self.completions)
+        app.router.add_get("/v1/models", self.list_models)
+        app.router.add_get("/metrics", self.metrics)
+        return app
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        models = [{"id": name, "max_model_len": self.most_tokens} for name in self.models]
+        return web.json_response({"object": "list", "data": models})
 
     async def metrics(self, request: web.Request) -> web.Response:
-        lines = [
+        lines = ["# TYPE fake:requests_total counter", f"fake:requests_total {self.served}.0"] + [
             f'flashstate:missed_tokens_total{{reason="{r}"}} {self.missed}.0'
             for r in ("placement", "capacity")
         ]
@@ -38,16 +60,23 @@ class FakeEngine:
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        number = len(self.bodies)
-        self.bodies.append(body)
+        number = self.served
+        self.served += 1
+        if self.keeps_bodies:
+            self.bodies.append(body)
         peer = request.transport.get_extra_info("peername") if request.transport else None
         self.connections.add(str(peer))
         fault = self.fault(number)
         if fault == "500":
             return web.json_response({"error": {"message": "the engine\n is not well"}}, status=500)
+        if self.knows_salt and body.get("cache_salt") == "":
+            return web.json_response({"error": {"message": "an empty salt"}}, status=400)
+        if max(body.get("prompt", [0])) >= self.vocabulary:
+            return web.json_response({"object": "error", "message": "out of vocabulary"}, status=400)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await self._stream(response, request, body, fault)
+        with suppress(ConnectionResetError):  # a client may go at any time
+            await response.prepare(request)
+            await self._stream(response, request, body, fault)
         return response
 
     async def _stream(
@@ -57,8 +86,9 @@ class FakeEngine:
             text = event if isinstance(event, str) else json.dumps(event)
             await response.write(f"data: {text}\n\n".encode())
 
-        prompt = np.array(body["prompt"], dtype=np.int32)
-        cached = self._computed.longest(prompt)
+        prompt = tokens_of(body)
+        computed = self._computed[body.get("cache_salt", "") if self.knows_salt else ""]
+        cached = computed.longest(prompt)
         self.missed += 10
         output = [int(prompt.sum() + i) % 1000 + 16 for i in range(body["max_tokens"])]
         if fault == "refuse-stream":
@@ -66,8 +96,8 @@ class FakeEngine:
             return
         for i, token in enumerate(output[:-1] if fault == "short" else output):
             await asyncio.sleep(self.delay_s)
-            choice: dict[str, Any] = {"index": 0, "text": "", "token_ids": [token]}
-            if i == 0:
+            choice = self._choice(token, "messages" in body)
+            if i == 0 and "prompt" in body:
                 choice["prompt_token_ids"] = body["prompt"]  # a very long line, as vLLM sends it
             await send("{" if fault == "garble" and i == 1 else {"choices": [choice]})
             if fault == "drop" and i == 1:
@@ -77,21 +107,34 @@ class FakeEngine:
             if fault == "stall" and i == 1:
                 await asyncio.sleep(30)
         if fault != "no-usage":
-            details = {"cached_tokens": cached}
-            await send(
-                {"choices": [], "usage": {"prompt_tokens": len(prompt), "prompt_tokens_details": details}}
-            )
+            usage = {"prompt_tokens": len(prompt), "completion_tokens": len(output) - (fault == "short")}
+            details = {"prompt_tokens_details": {"cached_tokens": cached} if self.says_cached else None}
+            await send({"choices": [], "usage": usage | details})
         await send("[DONE]")
-        self._computed.add(np.concatenate((prompt, np.array(output[:-1], dtype=np.int32))))
+        computed.add(np.concatenate((prompt, np.array(output[:-1], dtype=np.int32))))
+
+    def _choice(self, token: int, is_chat: bool) -> dict[str, Any]:
+        if is_chat:
+            return {"index": 0, "delta": {"content": f" said{token}"}}
+        return {"index": 0, "text": "", **({"token_ids": [token]} if self.says_ids else {})}
+
+
+def tokens_of(body: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """A prompt's tokens; of messages, two a word, one a role or word of the model's own."""
+    if "prompt" in body:
+        return np.array(body["prompt"], dtype=np.int32)
+    found: list[int] = []
+    for message in body["messages"]:
+        for word in (message["role"], *message["content"].split()):
+            is_one = word in ("user", "assistant") or word.startswith("said")
+            found += [crc32(word.encode()) >> 1] * (1 if is_one else 2)
+    return np.array(found, dtype=np.int32)
 
 
 @asynccontextmanager
 async def serving(engine: FakeEngine) -> AsyncIterator[str]:
     """Runs it on a free loopback port; gives its address."""
-    app = web.Application(client_max_size=2**26)
-    app.router.add_post("/v1/completions", engine.completions)
-    app.router.add_get("/metrics", engine.metrics)
-    server = TestServer(app, host="127.0.0.1")
+    server = TestServer(engine.app(), host="127.0.0.1")
     await server.start_server()
     try:
         yield str(server.make_url("")).rstrip("/")

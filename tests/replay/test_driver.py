@@ -131,7 +131,7 @@ def test_a_cancelled_run_leaves_no_task() -> None:
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-            mine = [task for task in asyncio.all_tasks() if "_Run" in repr(task.get_coro())]
+            mine = [task for task in asyncio.all_tasks() if "_Session" in repr(task.get_coro())]
             assert mine == []
 
     asyncio.run(go())

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flashstate.replay.gaps import GAP_CAP_S
 from flashstate.replay.plan import Key, Play
-from flashstate.replay.recorded import GAP_CAP_S, RecordedWorkload, Scale, plan_play
+from flashstate.replay.recorded import RecordedWorkload, Scale, plan_play
 from flashstate.replay.transcript import Tokens, Transcript
 from flashstate.traces.session import BLOCK_TOKENS, Session
 from tests.traces.made import make_session, sessions

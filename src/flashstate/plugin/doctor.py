@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashstate import __version__
-from flashstate.plugin.seams import SEAMS, Seam, source_problem
+from flashstate.plugin.seams import EXPORT_SEAMS, SEAMS, Seam, export_problem, source_problem
 from flashstate.plugin.settings import OFF, SettingsError, read_settings
-from flashstate.plugin.support import Features
+from flashstate.plugin.support import NO_KERNEL_HOOKED, Features
 
-EXPORT_NOTE = (
-    "prompt-end states (--mamba-prefill-export) are taken by ending a prefill chunk at len(prompt) - 1: "
-    "this release has no kernel that exports inside a chunk"
+AT_A_CHUNK_S_END = (
+    "states inside prompts (--mamba-prefill-export) are taken by ending a prefill chunk at len(prompt) - 1"
 )
 
 
@@ -55,7 +54,7 @@ def diagnose() -> Diagnosis:
     versions = _versions()
     if versions["vllm"] is None:
         problems.append("vLLM is not installed: pip install 'flashstate[cpu]' or 'flashstate[cuda]'")
-        return Diagnosis(versions, mode, policy, [], [], _refused(), [EXPORT_NOTE], problems)
+        return Diagnosis(versions, mode, policy, [], [], _refused(), [], problems)
     from flashstate.plugin.patches import hooked
     from flashstate.plugin.register import register
     from flashstate.plugin.seams import seam_problems
@@ -63,15 +62,34 @@ def diagnose() -> Diagnosis:
     problems += seam_problems()
     if mode not in ("invalid", OFF) and not problems:
         register()
-    seams = [SeamState(seam.name, seam.use, seam.problem()) for seam in SEAMS]
-    return Diagnosis(versions, mode, policy, seams, hooked(), _refused(), [EXPORT_NOTE], problems)
+    seams = [SeamState(seam.name, seam.use, seam.problem()) for seam in (*SEAMS, *EXPORT_SEAMS)]
+    return Diagnosis(versions, mode, policy, seams, hooked(), _refused(), [_export_note()], problems)
+
+
+def _export_note() -> str:
+    """How states from inside prompts are had here, and why."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return f"{AT_A_CHUNK_S_END}: {NO_KERNEL_HOOKED}"
+    problem = export_problem()
+    if problem is not None:
+        return f"{AT_A_CHUNK_S_END}: {problem}"
+    return (
+        "states inside prompts (--mamba-prefill-export) come from inside the prefill chunk: GDN, Mamba-2 and short "
+        "convolutions by vLLM's CPU kernels in two or three calls, KDA by our own; models with other recurrent layers "
+        "end a chunk at len(prompt) - 1"
+    )
 
 
 def diagnose_wheel(wheel: Path) -> list[SeamState]:
     """The seams of a vLLM wheel that is not installed, read without importing it. Raises ValueError if unreadable."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            return [SeamState(seam.name, seam.use, _wheel_problem(archive, seam)) for seam in SEAMS]
+            return [
+                SeamState(seam.name, seam.use, _wheel_problem(archive, seam))
+                for seam in (*SEAMS, *EXPORT_SEAMS)
+            ]
     except (OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"--wheel {wheel}: not a readable wheel ({error})") from None
 

@@ -30,8 +30,7 @@ class PendingExport:
     request: Request
     spot: Spot
     copies: tuple[KVCacheBlock, ...]
-    from_chunk: bool
-    """The worker writes it from inside the chunk; else vLLM's own copy before the step does."""
+    """Referenced once for us until it is offered."""
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class PromptExport:
                 plan.below = position
                 copies = self._keeper.copy_state(request, position)
                 if copies is not None:
-                    self._pending.append(PendingExport(request, spot, copies, from_chunk=False))
+                    self._pending.append(PendingExport(request, spot, copies))
 
     def order(self, output: SchedulerOutput, requests: dict[str, Request]) -> None:
         """After: order from the workers the best state inside each prefill chunk of the step. Mutates `output`."""
@@ -129,12 +128,12 @@ class PromptExport:
             # What stands at the chunk's end is copied before the next step.
             if spot is None or spot.position == end or not self.in_chunk:
                 continue
-            plan.below = spot.position
             live, copies = self._keeper.blocks_to_export(request, spot.position, end)
             for block, copy in zip(live, copies, strict=True):
                 exports[block] = (spot.position - start, copy.block_id)
             if copies:
-                self._pending.append(PendingExport(request, spot, copies, from_chunk=True))
+                plan.below = spot.position
+                self._pending.append(PendingExport(request, spot, copies))
         if exports:
             setattr(output, ATTRIBUTE, exports)
 

@@ -258,8 +258,9 @@ class StateKeeper:
         copies = self._new_blocks(request, position)
         for group, block_id, copy in zip(self._states, source, copies or (), strict=bool(copies)):
             original = self.pool.blocks[block_id]
-            # vLLM drops one reference of either end once the copy has run.
+            # vLLM drops one reference of either end while it schedules: too early for the copy, which is offered last.
             original.ref_cnt += 1
+            copy.ref_cnt += 1
             group._pending_cow_copies.append((original, copy))
         return copies
 
@@ -282,9 +283,8 @@ class StateKeeper:
         else:
             ids = tuple(copy.block_id for copy in export.copies)
             self._offer(request, self._path(request), Checkpoint(spot.position, ids, spot.kind), kv)
-        if export.from_chunk:
-            # Ours alone until now; what was not kept is free again, for steps that run after the one that writes it.
-            self.pool.free_blocks(reversed(export.copies))
+        # Ours alone until now; what was not kept is free again, for steps that run after the one that writes it.
+        self.pool.free_blocks(reversed(export.copies))
 
     def _tables(self, request: Request) -> list[list[KVCacheBlock]]:
         return [group.req_to_blocks.get(request.request_id, []) for group in self._groups]

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from flashstate.plugin.seams import check_seams
+from flashstate.plugin.seams import EXPORT_SEAMS, check_seams, export_problem
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -76,7 +76,7 @@ def export_from_cpu_kernels() -> None:
     """On CPU, let a state come out from inside a prefill chunk. Idempotent. See `worker_export`."""
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu():
+    if current_platform.is_cpu() and export_problem() is None:
         from flashstate.plugin.worker_export import install
 
         install()
@@ -95,4 +95,4 @@ def hooked() -> list[str]:
         return names
     if hasattr(MambaMixer2.get_kv_cache_spec, _MARK):
         names.append("MambaMixer2.get_kv_cache_spec")
-    return names
+    return names + [seam.name for seam in EXPORT_SEAMS if hasattr(seam.target(), _MARK)]

@@ -10,7 +10,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from flashstate.plugin.client import ends_session
+from flashstate.plugin.client import ends_session, warn_of_nonsense
 from flashstate.plugin.export import PromptExport
 from flashstate.plugin.keeper import StateKeeper
 from flashstate.plugin.metrics import attach
@@ -53,8 +53,13 @@ class FlashScheduler(_Prepared):
         self.keeper = self._make_keeper()
         self._export = None
         if self.settings.mamba_prefill_export:
-            in_chunk = self.settings.in_chunk_export and why_not_in_chunk(self.kv_cache_config) is None
-            self._export = PromptExport(self.keeper, in_chunk=in_chunk)
+            off = None if self.settings.in_chunk_export else "--no-in-chunk-export"
+            why_not = off or why_not_in_chunk(self.kv_cache_config)
+            self._export = PromptExport(self.keeper, in_chunk=why_not is None)
+            if why_not is not None:
+                logger.info(
+                    "flashstate ends a prefill chunk at len(prompt) - 1 for the state there: %s", why_not
+                )
         self._resetting = False
         blocks, tokens = self.keeper.checkpoint_blocks, self.block_size
         logger.info(
@@ -96,6 +101,7 @@ class FlashScheduler(_Prepared):
 
     def add_request(self, request: Request) -> None:
         super().add_request(request)
+        warn_of_nonsense(request)
         self.keeper.arrived(request)
 
     def _mamba_block_aligned_split(

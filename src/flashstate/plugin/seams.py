@@ -28,19 +28,26 @@ class Seam:
     optional: tuple[str, ...] = ()
     """Parameters that some of the versions have."""
 
-    def problem(self) -> str | None:
-        """What is wrong with it in the installed vLLM; None if nothing is."""
+    def target(self) -> object:
+        """The function in the installed vLLM; None if it is missing."""
         try:
             target: object = import_module(self.module)
             for part in self.name.split("."):
                 target = getattr(target, part)
-        except (ImportError, AttributeError) as error:
-            return f"{self.name} is missing ({error})"
-        return self.mismatch(list(inspect.signature(target).parameters))  # type: ignore[arg-type]
+        except (ImportError, AttributeError):
+            return None
+        return target
+
+    def problem(self) -> str | None:
+        """What is wrong with it in the installed vLLM; None if nothing is."""
+        target = self.target()
+        if not callable(target):
+            return f"{self.name} is missing from {self.module}"
+        return self.mismatch(list(inspect.signature(target).parameters))
 
     def mismatch(self, found: list[str]) -> str | None:
         """What is wrong with the parameters `found`; None if nothing is."""
-        found = [parameter for parameter in found if parameter != "self"]
+        found = [parameter for parameter in found if parameter not in ("self", "cls")]
         if tuple(parameter for parameter in found if parameter not in self.optional) != self.parameters:
             return f"{self.name}({', '.join(found)}) should be ({', '.join(self.parameters)})"
         return None
@@ -56,7 +63,9 @@ def source_problem(seam: Seam, source: str) -> str | None:
         )
     for node in scope:
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            return seam.mismatch([argument.arg for argument in (*node.args.posonlyargs, *node.args.args)])
+            given = node.args
+            every = (*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg)
+            return seam.mismatch([argument.arg for argument in every if argument is not None])
     return f"{seam.name} is missing"
 
 
@@ -95,6 +104,66 @@ SEAMS = (
     Seam(_UTILS, "FreeKVCacheBlockQueue.remove", ("block",), OVERRIDDEN),
 )
 
+_CPU_OPS = "vllm.model_executor.layers.mamba.ops.cpu"
+_CONVOLUTION = (
+    "x",
+    "weight",
+    "bias",
+    "conv_states",
+    "query_start_loc",
+    "cache_indices",
+    "has_initial_state",
+)
+
+EXPORT_SEAMS = (
+    Seam("vllm.v1.worker.worker_base", "WorkerWrapperBase.execute_model", ("scheduler_output",), REPLACED),
+    Seam("vllm.platforms.interface", "Platform.set_additional_forward_context", ("args", "kwargs"), REPLACED),
+    Seam(
+        f"{_CPU_OPS}.gdn_attention",
+        "_causal_conv1d_fwd_cpu",
+        (*_CONVOLUTION, "silu_activation", "is_weight_packed"),
+        REPLACED,
+    ),
+    Seam(
+        f"{_CPU_OPS}.causal_conv1d",
+        "causal_conv1d_fn_cpu",
+        (*_CONVOLUTION, "activation", "pad_slot_id", "kwargs"),
+        REPLACED,
+    ),
+    Seam(
+        "vllm._custom_ops",
+        "chunk_gated_delta_rule_cpu",
+        (
+            "query",
+            "key",
+            "value",
+            "g",
+            "beta",
+            "initial_state",
+            "output_final_state",
+            "cu_seqlens",
+            "head_first",
+            "use_qk_l2norm_in_kernel",
+            "initial_state_indices",
+            "eps",
+        ),
+        REPLACED,
+    ),
+    Seam(
+        "vllm._custom_ops",
+        "mamba_chunk_scan_fwd_cpu",
+        ("out", "final_states", "x", "dt", "A", "B", "C", "D", "z", "cu_seqlens"),
+        REPLACED,
+    ),
+    Seam(
+        "vllm.model_executor.layers.mamba.mamba_mixer2",
+        "MambaMixer2.conv_ssm_forward",
+        ("projected_states", "output"),
+        REPLACED,
+    ),
+)
+"""What states are exported by, on CPU. Without them FlashState works on, and ends chunks where it wants a state."""
+
 
 def vllm_version() -> str:
     """The installed vLLM's version."""
@@ -107,6 +176,11 @@ def seam_problems() -> list[str]:
     known = any(version.startswith(prefix + ".") or version == prefix for prefix in VERSIONS)
     problems = [] if known else [f"vLLM {version} is not one of {', '.join(v + '.x' for v in VERSIONS)}"]
     return problems + [problem for seam in SEAMS if (problem := seam.problem()) is not None]
+
+
+def export_problem() -> str | None:
+    """The first thing about vLLM's CPU kernels that we do not know how to export from; None if there is none."""
+    return next((problem for seam in EXPORT_SEAMS if (problem := seam.problem()) is not None), None)
 
 
 def check_seams() -> None:

@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from flashstate.core.policies import policy_names
+from flashstate.cost_file import CostFileError, read_prefill_cost
 from flashstate.plugin.settings import MODES, OFF, ON, Settings, SettingsError
 from flashstate.plugin.support import Features, UnsupportedError
 
@@ -38,7 +40,13 @@ def options_parser() -> argparse.ArgumentParser:
         "--mamba-prefill-export",
         action=switch,
         default=default.mamba_prefill_export,
-        help="also keep the state one token before the prompt's end (ends a prefill chunk there)",
+        help="also keep states from inside prompts: where prompts part, what a client names, one token before the end",
+    )
+    add(
+        "--in-chunk-export",
+        action=switch,
+        default=default.in_chunk_export,
+        help="take them inside the prefill chunk where the kernels can; otherwise a chunk is ended there",
     )
     add(
         "--prefix-cache-eviction",
@@ -74,6 +82,12 @@ def options_parser() -> argparse.ArgumentParser:
         help="prefill time in s/token and s/(1000 tokens)^2; only the ratio changes what is evicted",
     )
     add(
+        "--prefill-cost",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="D and E as `flashstate fit` wrote them, instead of --prefill-cost-coefficients",
+    )
+    add(
         "--event-log",
         metavar="PATH",
         default=argparse.SUPPRESS,
@@ -86,8 +100,25 @@ def read_options(arguments: Sequence[str]) -> tuple[Settings, list[str]]:
     """Our settings, and the arguments left for vLLM in their order. Raises SettingsError."""
     ours, rest = options_parser().parse_known_args(arguments)
     given = vars(ours)
-    given["prefill_cost_coefficients"] = tuple(given["prefill_cost_coefficients"])
+    coefficients = given["prefill_cost_coefficients"]
+    file = given.pop("prefill_cost", None)
+    if file is not None:
+        # argparse makes a list of what was given; the default is a tuple.
+        if isinstance(coefficients, list):
+            raise SettingsError(
+                f"--prefill-cost {file} and --prefill-cost-coefficients: give one or the other"
+            )
+        coefficients = _coefficients(Path(file))
+    given["prefill_cost_coefficients"] = tuple(coefficients)
     return Settings(**given), rest
+
+
+def _coefficients(file: Path) -> tuple[float, float]:
+    try:
+        cost = read_prefill_cost(file)
+    except CostFileError as error:
+        raise SettingsError(f"--prefill-cost {error}") from None
+    return cost.d, cost.e
 
 
 def _model_refusals(parsed: argparse.Namespace) -> list[str]:

@@ -6,6 +6,8 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flashstate.plugin.seams import export_problem
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -129,6 +131,10 @@ IN_CHUNK_LAYERS = ("GDN_ATTN", "MAMBA2", "SHORT_CONV")
 
 Our KDA layer has GDN's backend."""
 
+NO_KERNEL_HOOKED = (
+    "only vLLM's CPU kernels are hooked: the CUDA kernels (flashstate.kernels.triton) are not, so far"
+)
+
 
 def why_not_in_chunk(kv_cache: KVCacheConfig) -> str | None:
     """Why no state can be exported from inside a prefill chunk; None if it can."""
@@ -136,7 +142,10 @@ def why_not_in_chunk(kv_cache: KVCacheConfig) -> str | None:
     from vllm.v1.kv_cache_interface import MambaSpec
 
     if not current_platform.is_cpu():
-        return f"no kernel for {current_platform.device_name} is hooked yet"
+        return NO_KERNEL_HOOKED
+    problem = export_problem()
+    if problem is not None:
+        return problem
     specs = [group.kv_cache_spec for group in kv_cache.kv_cache_groups]
     kinds = {spec.mamba_type.name for spec in specs if isinstance(spec, MambaSpec)}
     others = sorted(kinds - set(IN_CHUNK_LAYERS))

@@ -95,14 +95,14 @@ def export_convolution(rows: list[Row], x: torch.Tensor, pool: torch.Tensor) -> 
 
 def install() -> None:
     """Wrap vLLM's CPU kernels and its worker. Idempotent."""
-    from vllm.platforms.cpu import CpuPlatform
+    from vllm.platforms.interface import Platform
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     if hasattr(WorkerWrapperBase.execute_model, _MARK):
         return
     step = _Step()
     _wrap_worker(WorkerWrapperBase, step)
-    _wrap_forward_context(CpuPlatform, step)
+    _wrap_forward_context(Platform, step)
     _wrap_convolutions()
     _wrap_gated_delta_rule()
     _wrap_mamba2(step)

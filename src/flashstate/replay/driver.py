@@ -1,4 +1,4 @@
-"""Plays a workload against a server and records every request."""
+"""Plays a workload against a server, whole or for a time, and keeps every record."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
-import numpy as np
 
-from flashstate.replay.client import CompletionClient, Reply
+from flashstate.replay.client import CompletionClient
 from flashstate.replay.counters import grown, missed_tokens
-from flashstate.replay.ideal import ComputedPrefixes
-from flashstate.replay.plan import Key, Play, Step, Workload
+from flashstate.replay.dialogue import TokenDialogue
+from flashstate.replay.plan import Play, Workload
 from flashstate.replay.record import Record
-from flashstate.replay.transcript import Tokens, Transcript
-from flashstate.traces.session import MAIN_AGENT
+from flashstate.replay.sessions import Ended, Player
+from flashstate.replay.transcript import Transcript
 
 
 @dataclass(frozen=True)
@@ -59,19 +58,24 @@ async def replay(
     records so far therefore outlive a run that is cancelled. A failed request is recorded and its session
     goes on.
     """
-    run = _Run(client, ids, on_record)
-    sessions = [asyncio.create_task(run.session(workload, number)) for number in range(workload.sessions)]
-    try:
+    records: list[Record] = []
+
+    def keep(ended: Ended) -> None:
+        records.append(ended.record)
+        on_record(ended.record)
+
+    def dialogue(play: Play, _session: int) -> TokenDialogue:
+        return TokenDialogue(Transcript(play, ids), client)
+
+    started_s = time.monotonic()
+    async with Player(workload, dialogue, keep).running(started_s) as sessions:
         await _wait(sessions, window.warmup_s)
-        before, opened_s = await _misses(client), run.now_s if window.warmup_s else 0.0
+        before = await _misses(client)
+        opened_s = time.monotonic() - started_s if window.warmup_s else 0.0
         await _wait(sessions, window.measure_s)
-        closed_s = run.now_s
+        closed_s = time.monotonic() - started_s
         after = await _misses(client)
-    finally:
-        for session in sessions:
-            session.cancel()
-        await asyncio.gather(*sessions, return_exceptions=True)
-    return Replay(tuple(run.records), opened_s, closed_s, grown(before, after))
+    return Replay(tuple(records), opened_s, closed_s, grown(before, after))
 
 
 async def _wait(sessions: Sequence[asyncio.Task[None]], seconds: float | None) -> None:
@@ -88,71 +92,3 @@ async def _misses(client: CompletionClient) -> Mapping[str, float] | None:
         return missed_tokens(await client.metrics())
     except (aiohttp.ClientError, TimeoutError, ValueError):
         return None
-
-
-class _Run:
-    """What the sessions of one run share."""
-
-    def __init__(self, client: CompletionClient, ids: range, on_record: Callable[[Record], None]) -> None:
-        self._client, self._ids, self._on_record = client, ids, on_record
-        self._computed = ComputedPrefixes()
-        self._started_s = time.monotonic()
-        self.records: list[Record] = []
-
-    @property
-    def now_s(self) -> float:
-        return time.monotonic() - self._started_s
-
-    async def session(self, workload: Workload, number: int) -> None:
-        await asyncio.sleep(workload.start_s(number))
-        for play in workload.plays(number):
-            await self._play(play)
-
-    async def _play(self, play: Play) -> None:
-        transcript = Transcript(play, self._ids)
-        ended = {step.key: asyncio.Event() for agent in play.agents for step in agent}
-        async with asyncio.TaskGroup() as agents:
-            for steps in play.agents:
-                agents.create_task(self._agent(play, steps, transcript, ended))
-
-    async def _agent(
-        self, play: Play, steps: tuple[Step, ...], transcript: Transcript, ended: Mapping[Key, asyncio.Event]
-    ) -> None:
-        for step in steps:
-            if step.after is not None:
-                await ended[step.after].wait()
-            await asyncio.sleep(step.gap_s)
-            prompt = transcript.prompt(step)
-            output = await self._request(play, step, prompt)
-            transcript.finish(step, prompt, output)
-            ended[step.key].set()
-
-    async def _request(self, play: Play, step: Step, prompt: Tokens) -> Tokens:
-        ideal_tokens, start_s = self._computed.longest(prompt), self.now_s
-        reply = await self._client.complete(prompt.tolist(), step.output_tokens)
-        output = np.asarray(reply.tokens, dtype=np.int32)
-        if reply.error is None:
-            # The last token was sampled, never consumed.
-            self._computed.add(np.concatenate((prompt, output[:-1])))
-        name = play.name if step.agent == MAIN_AGENT else f"{play.name}/{step.agent}"
-        record = _record(name, step, reply, ideal_tokens, start_s)
-        self.records.append(record)
-        self._on_record(record)
-        return output
-
-
-def _record(session: str, step: Step, reply: Reply, ideal_tokens: int, start_s: float) -> Record:
-    return Record(
-        session=session,
-        turn=step.turn,
-        kind=step.kind,
-        prompt_tokens=step.prompt_tokens,
-        cached_tokens=reply.cached_tokens,
-        ideal_tokens=ideal_tokens,
-        output_tokens=len(reply.tokens),
-        ttft_s=reply.ttft_s,
-        e2e_s=reply.e2e_s,
-        start_s=start_s,
-        end_s=start_s + reply.e2e_s,
-        error=reply.error,
-    )

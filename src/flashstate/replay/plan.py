@@ -18,14 +18,15 @@ Key = tuple[str, int]
 """(agent, turn): names a step within its play."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One planned request.
 
     It is sent `gap_s` seconds after the step `after` has ended (None: after the play's start). Its prompt
     has `prompt_tokens` tokens: the first `keep_tokens` of what the step `base` had as prompt and output,
-    then new ones. `blocks` labels the new content block by block (see `Play.block_tokens`): steps of a play
-    with the same label at the same position get the same new tokens there.
+    then new ones. `blocks` labels the new content block by block (see `Play.block_tokens`), from the prompt's
+    block `first_block` on: steps of a play with the same label at the same position get the same new tokens
+    there.
     """
 
     agent: str
@@ -37,7 +38,8 @@ class Step:
     after: Key | None = None
     base: Key | None = None
     keep_tokens: int = 0
-    blocks: tuple[int, ...] = ()
+    blocks: Sequence[int] = ()
+    first_block: int = 0
 
     @property
     def key(self) -> Key:

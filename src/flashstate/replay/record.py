@@ -40,7 +40,12 @@ class Record:
     @property
     def error_kind(self) -> str | None:
         """The error without its detail."""
-        return self.error.split(":", 1)[0] if self.error is not None else None
+        return error_kind(self.error) if self.error is not None else None
+
+
+def error_kind(error: str) -> str:
+    """An error without its detail."""
+    return error.split(":", 1)[0]
 
 
 def write_records(records: Iterable[Record], path: Path) -> None:

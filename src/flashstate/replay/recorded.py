@@ -7,17 +7,17 @@ previous prompt and its output holds what the server really generated.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
+from flashstate.replay.gaps import GAP_CAP_S, Gaps
 from flashstate.replay.plan import Key, Kind, Play, Step
 from flashstate.traces.session import BLOCK_TOKENS, MAIN_AGENT, Agent, Session, Turn
 
-GAP_CAP_S: Final = 300.0
-"""Longer gaps count as this long, before scaling."""
+_AS_RECORDED = Gaps()
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Scale:
         return int(tokens / self.tokens)
 
     def gap(self, seconds: float) -> float:
-        """Seconds after cap and scaling."""
-        return min(seconds, GAP_CAP_S) / self.time
+        """Seconds after scaling."""
+        return seconds / self.time
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class RecordedWorkload:
     sessions: int
     seed: int
     spread_s: float = 20.0
+    gaps: Gaps = _AS_RECORDED
 
     def __post_init__(self) -> None:
         if not self.traces:
@@ -102,52 +103,91 @@ class RecordedWorkload:
         while True:
             trace = self.traces[order[number % len(order)]]
             first_turn = int(where * len(trace.main.turns)) if number == session else 0
-            yield plan_play(trace, self.scale, first_turn, number=number, seed=self.seed)
+            yield plan_play(trace, self.scale, first_turn, number=number, seed=self.seed, gaps=self.gaps)
             number += self.sessions
 
 
-def plan_play(trace: Session, scale: Scale, first_turn: int = 0, *, number: int = 0, seed: int = 0) -> Play:
+def plan_play(
+    trace: Session,
+    scale: Scale,
+    first_turn: int = 0,
+    *,
+    number: int = 0,
+    seed: int = 0,
+    gaps: Gaps = _AS_RECORDED,
+) -> Play:
     """Plans one session from a turn of its main agent on; sub-agents spawned before that are left out."""
-    agents = [_steps(trace.main, scale, MAIN_AGENT, after=None, first_turn=first_turn)]
+    agents = [_Planner(trace.main, scale, gaps).steps(MAIN_AGENT, first_turn=first_turn)]
     for agent in trace.sub_agents:
         if agent.spawn_turn is None and first_turn == 0:
-            agents.append(_steps(agent, scale, agent.name, after=None))
+            agents.append(_Planner(agent, scale, gaps).steps(agent.name))
         elif agent.spawn_turn is not None and agent.spawn_turn >= first_turn:
+            spawner = trace.main.turns[agent.spawn_turn]
             after = (MAIN_AGENT, agent.spawn_turn)
-            agents.append(_steps(agent, scale, agent.name, after=after))
+            agents.append(_Planner(agent, scale, gaps, spawner).steps(agent.name, after))
     return Play(f"{trace.name}#{number}", number, seed, tuple(agents), BLOCK_TOKENS / scale.tokens)
 
 
-def _steps(agent: Agent, scale: Scale, name: str, after: Key | None, first_turn: int = 0) -> tuple[Step, ...]:
-    steps: dict[int, Step] = {}
-    last_turn_with: dict[int, int] = {}  # block id -> the latest turn whose prompt has it
-    for number, (turn, blocks) in enumerate(zip(agent.turns, agent.prompts(), strict=True)):
-        if number < first_turn:
-            continue
-        gap_s = 0.0 if number == first_turn > 0 else scale.gap(turn.gap_s)
-        shared, base = _shared(blocks, last_turn_with)
-        output_tokens = max(1, scale.length(turn.output_tokens))
-        kind: Kind = "first" if number == first_turn else "edit"
-        keep = 0
+class _Planner:
+    """Plans one agent's steps. Takes time and room by the blocks that come and go, not by all blocks of a prompt."""
+
+    def __init__(self, agent: Agent, scale: Scale, gaps: Gaps, spawner: Turn | None = None) -> None:
+        self._agent, self._scale, self._gaps, self._spawner = agent, scale, gaps, spawner
+        self._steps: dict[int, Step] = {}
+        self._left: dict[
+            int, int
+        ] = {}  # id of a block that the last prompt lacks -> the latest turn that had it
+
+    def steps(self, name: str, after: Key | None = None, *, first_turn: int = 0) -> tuple[Step, ...]:
+        """The steps from a turn on. `after`: what the first of them waits for."""
+        blocks: array[int] = array("q")  # of the prompt at hand
+        for number, turn in enumerate(self._agent.turns):
+            if number > first_turn:
+                self._left.update(dict.fromkeys(blocks[turn.shared_blocks :], number - 1))
+            blocks[turn.shared_blocks :] = turn.new_blocks
+            if number >= first_turn:
+                waits_for = after if number == first_turn else (name, number - 1)
+                self._steps[number] = self._step(
+                    name, number, blocks, waits_for, is_first=number == first_turn
+                )
+        return tuple(self._steps.values())
+
+    def _step(self, name: str, number: int, blocks: array[int], after: Key | None, *, is_first: bool) -> Step:
+        turn, scale = self._agent.turns[number], self._scale
+        shared, base = (0, None) if is_first else self._shared(number, blocks)
+        kind: Kind = "first" if is_first else "edit"
+        keep = labelled_from = 0
         if base is not None:
-            keep = _keep(agent.turns[base], turn, shared, steps[base], scale)
-            if base == number - 1 and keep == steps[base].total_tokens:
+            before = self._steps[base]
+            keep = _keep(self._agent.turns[base], turn, shared, before, scale)
+            # An answer may turn out shorter than planned: what is then missing of it needs labels too.
+            labelled_from = min(keep, before.prompt_tokens)
+            if base == number - 1 and keep == before.total_tokens:
                 kind = "extends"
-        steps[number] = Step(
-            name, number, kind, max(keep + 1, scale.length(turn.prompt_tokens), 2), output_tokens, gap_s,
-            after=after if number == first_turn else (name, number - 1),
-            base=None if base is None else (name, base), keep_tokens=keep, blocks=tuple(blocks),
+        first_block = min(len(blocks), int((labelled_from + 1) * scale.tokens / BLOCK_TOKENS))
+        while first_block and int(first_block * (BLOCK_TOKENS / scale.tokens)) > labelled_from:
+            first_block -= 1
+        return Step(
+            name, number, kind, max(keep + 1, scale.length(turn.prompt_tokens), 2),
+            max(1, scale.length(turn.output_tokens)), self._gap_s(number, is_first=is_first), after=after,
+            base=None if base is None else (name, base), keep_tokens=keep,
+            blocks=blocks[first_block:], first_block=first_block,
         )  # fmt: skip
-        last_turn_with.update(dict.fromkeys(blocks, number))
-    return tuple(steps.values())
 
+    def _gap_s(self, number: int, *, is_first: bool) -> float:
+        """0 where a play starts in the middle."""
+        if is_first and number > 0:
+            return 0.0
+        before = self._agent.turns[number - 1] if number else self._spawner
+        return self._scale.gap(self._gaps.wait_s(self._agent.turns[number], before))
 
-def _shared(blocks: Sequence[int], last_turn_with: Mapping[int, int]) -> tuple[int, int | None]:
-    """How many leading blocks an earlier turn has too, and which turn (an id names its whole prefix)."""
-    for index in reversed(range(len(blocks))):
-        if blocks[index] in last_turn_with:
-            return index + 1, last_turn_with[blocks[index]]
-    return 0, None
+    def _shared(self, number: int, blocks: Sequence[int]) -> tuple[int, int | None]:
+        """How many leading blocks an earlier turn has too, and the latest such turn (an id names its whole prefix)."""
+        shared = self._agent.turns[number].shared_blocks
+        for index in range(len(blocks) - 1, shared - 1, -1):
+            if blocks[index] in self._left:
+                return index + 1, self._left[blocks[index]]
+        return shared, number - 1 if shared else None
 
 
 def _keep(before: Turn, turn: Turn, shared: int, base: Step, scale: Scale) -> int:

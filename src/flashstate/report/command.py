@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flashstate.console import fail
-from flashstate.report.simulation import ReportError, read_simulation
-from flashstate.report.simulation_html import write_simulations
+from flashstate.economics.price_file import choose, read_presets, shipped_presets
+from flashstate.economics.serving import MOST_GPUS
+from flashstate.report.page import write_page
+from flashstate.report.runs.figures import Costs
+from flashstate.report.runs.part import runs_part
+from flashstate.report.runs.read import labelled, read_runs
+from flashstate.report.runs.request import Run
+from flashstate.report.simulation import ReportError, Simulation, read_simulation
 
 
 def report(
     results: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS", help="Results of `flashstate simulate --json`.")
+        list[str],
+        typer.Argument(
+            metavar="RESULTS",
+            help="FILE or NAME=FILE: records of `flashstate replay`, AIPerf's profile_export.jsonl, a result of "
+            "`vllm bench serve --save-detailed`, or of `flashstate simulate --json`. Files of one NAME: one engine "
+            "at several loads.",
+        ),
     ],
     html: Annotated[Path, typer.Option(metavar="OUT", help="The page to write: one file, needs no network.")],
+    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of one engine, for its profit.")] = 1,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Price presets in YAML, instead of the shipped ones.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the price presets (default: the first).")
+    ] = None,
 ) -> None:
-    """Make one page of simulations: hit rates, misses and their reasons over load, in tables and plots."""
-    for path in results:
+    """Make one page of measured runs and simulations: engines side by side, sessions, misses and their reasons."""
+    files = labelled(results)
+    for _, path in files:
         if html.exists() and path.exists() and html.samefile(path):
             fail(f"{html}: holds results; name another file with --html")
+    if not 1 <= gpus <= MOST_GPUS:
+        fail(f"--gpus {gpus}: must be from 1 to {MOST_GPUS:,}, the GPUs of one engine")
     try:
-        write_simulations(html, [read_simulation(path) for path in results])
-    except ReportError as error:
+        costs = Costs(choose(shipped_presets() if prices is None else read_presets(prices), preset), gpus)
+        runs, simulations = _read(files)
+        write_page(html, simulations, runs_part(runs, costs) if runs else None)
+    except (ReportError, ValueError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or html}: {error.strerror or error}")
     typer.echo(f"report: {html}")
+
+
+def _read(files: Sequence[tuple[str, Path]]) -> tuple[list[Run], list[Simulation]]:
+    """Raises ReportError."""
+    runs: list[Run] = []
+    simulations: list[Simulation] = []
+    for name, path in files:
+        found = read_runs(path, name)
+        if found is None:
+            simulations.append(read_simulation(path))
+        else:
+            runs += found
+    return runs, simulations

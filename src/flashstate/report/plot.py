@@ -48,6 +48,17 @@ def linear_axis(title: str, values: Sequence[float], show: Callable[[float], str
     return Axis(title, 0.0, step * count, [step * i for i in range(count + 1)], show)
 
 
+def signed_axis(title: str, values: Sequence[float], show: Callable[[float], str]) -> Axis:
+    """From just below the least value to just above the largest, 0 among them, with round ticks."""
+    low, high = min([*values, 0.0]), max([*values, 0.0])
+    if low >= 0:
+        return linear_axis(title, values, show)
+    step = linear_axis("", [high - low], show).ticks[1]
+    first, last = math.floor(low / step), math.ceil(high / step)
+    ticks = [step * n for n in range(first, last + 1)]
+    return Axis(title, ticks[0], ticks[-1], ticks, show)
+
+
 def log_axis(title: str, values: Sequence[float], show: Callable[[float], str]) -> Axis:
     """Over the values, in steps of about two: 1, 2, 5, 10."""
     positive = [value for value in values if value > 0] or [1.0]
@@ -83,7 +94,10 @@ def line_plot(label: str, x: Axis, y: Axis, lines: Mapping[str, Sequence[Point]]
     paths = [
         f'<path class="line {name}" d="{_steps(x, y, points)}"/>' for name, points in lines.items() if points
     ]
-    return _svg(label, x, y, paths)
+    ranges = [
+        _range(name, [value for _, value in points], y.show) for name, points in lines.items() if points
+    ]
+    return _svg(label, ranges, x, y, paths)
 
 
 def point_plot(label: str, x: Axis, y: Axis, series: Sequence[Series], mark: Mark | None = None) -> str:
@@ -106,12 +120,28 @@ def point_plot(label: str, x: Axis, y: Axis, series: Sequence[Series], mark: Mar
             title = escape(f"{line.label}, {x.show(at)}: {line.show(value)}")
             parts.append(f'<circle cx="{left}" cy="{top}" r="3"><title>{title}</title></circle>')
         parts.append("</g>")
-    return _svg(label, x, y, parts)
+    ranges = [_range(line.label, [v for _, v in line.points], line.show) for line in series if line.points]
+    return _svg(label, ranges, x, y, parts)
 
 
-def _svg(label: str, x: Axis, y: Axis, drawn: Sequence[str]) -> str:
-    """`drawn` in its axes."""
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">']
+def head(label: str, description: str, width: float, height: float) -> str:
+    """An <svg> begun: what it shows, for those who see it and those who hear it."""
+    return (
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
+        f"<title>{escape(label)}</title><desc>{escape(description)}</desc>"
+    )
+
+
+def _range(name: str, values: Sequence[float], show: Callable[[float], str]) -> str:
+    """A line in words."""
+    first, last = show(values[0]), show(values[-1])
+    return f"{name}: from {first} to {last}, least {show(min(values))}, most {show(max(values))}"
+
+
+def _svg(label: str, ranges: Sequence[str], x: Axis, y: Axis, drawn: Sequence[str]) -> str:
+    """`drawn` in its axes; `ranges` says each line in words."""
+    description = f"Across: {x.title or 'x'}. {'; '.join(ranges) or 'Nothing was measured'}."
+    parts = [head(label, description, _WIDTH, _HEIGHT)]
     for tick in y.ticks:
         at = _y(y, tick)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at}" y2="{at}"/>')

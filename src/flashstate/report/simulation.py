@@ -259,7 +259,9 @@ def read_simulation(path: Path) -> Simulation:
     try:
         found = simulation(document)
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-        raise ReportError(f"{path}: is not a results file of `flashstate simulate --json`") from None
+        raise ReportError(
+            f"{path}: is not a results file of `flashstate simulate --json`, nor records of requests"
+        ) from None
     if not found.runs:
         raise ReportError(f"{path}: holds no runs")
     return found

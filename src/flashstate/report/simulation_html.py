@@ -1,17 +1,14 @@
-"""Simulations as one HTML page that needs nothing beside it."""
+"""What the page has of one simulation: tables, plots over load, published figures."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from markupsafe import Markup
 
-from flashstate.files import write_text
-from flashstate.report.html import environment
 from flashstate.report.plot import Axis, Mark, Series, linear_axis, log_axis, point_plot
 from flashstate.report.published import Comparison, comparisons
 from flashstate.report.simulation import (
@@ -60,15 +57,8 @@ class Part:
     facts: Sequence[tuple[str, str]]
 
 
-def write_simulations(path: Path, simulations: Sequence[Simulation]) -> None:
-    """Writes the page, a part for each simulation; whole or not at all. Raises OSError."""
-    parts = [_part(simulation) for simulation in simulations]
-    most = max((len(part.lines) for part in parts), default=0)
-    template = environment().get_template("simulation.html.j2")
-    write_text(path, template.render(parts=parts, most=most, ours=OURS, bounds=BOUNDS))
-
-
-def _part(simulation: Simulation) -> Part:
+def simulation_part(simulation: Simulation) -> Part:
+    """Draws one simulation."""
     lines = [
         (number, policy, _style(policy, number), title)
         for number, (policy, title) in enumerate(simulation.policies.items())

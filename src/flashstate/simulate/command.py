@@ -76,6 +76,9 @@ def simulate(
         tuple[float, float] | None,
         typer.Option(metavar="D E", help="Prefill cost: s/token and s/(1,000 tokens)^2."),
     ] = None,
+    prefill_cost: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same, as `flashstate fit` wrote it.")
+    ] = None,
     all_sessions: Annotated[
         bool, typer.Option("--all-sessions", help="Linked recordings and single requests too.")
     ] = False,
@@ -102,7 +105,7 @@ def simulate(
         raise typer.Exit
     options = Options(
         tuple(traces or ()), policy, sessions, seeds, geometry, clock, gaps, agents, out, jobs, minutes, warmup,
-        gap_cap, memory, tp, blocks, cost, all_sessions, skip_bad,
+        gap_cap, memory, tp, blocks, cost, prefill_cost, all_sessions, skip_bad,
         order, guard, timing,
     )  # fmt: skip
     raise typer.Exit(run_simulate(options, Console(), Console(stderr=True)))

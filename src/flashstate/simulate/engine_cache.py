@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from flashstate.core.base import Capture, StateCache
 from flashstate.core.cache import HybridCache
 from flashstate.core.counters import Attribution
+from flashstate.core.path import TokenPath
 from flashstate.core.placement.base import Placement, Prompt, Spot
+from flashstate.core.placement.exact import Exact
 from flashstate.core.state import REQUEST_END, Checkpoint
 from flashstate.core.tree import KVBlock
 from flashstate.core.two_pools import TwoPoolCache
 from flashstate.simulate.pool import Pool, ids
 from flashstate.simulate.schedule import Request
+
+CHUNK_TOKENS: Final = 8192
+"""vLLM's default for an API server on a large GPU: where states are exported, one comes from each prefill chunk."""
 
 
 @dataclass(slots=True)
@@ -113,13 +119,23 @@ class EngineCache:
         resident = max(len(kv) * self.block_tokens, resumed)
         if state is not None and state.is_open and len(state.kv) > len(kv):
             kv.append(state.kv[-1])
-        spots = self.placement.spots(Prompt(tokens, resumed, resident, self.block_tokens))
+        spots = self._spots(prompt, resumed, resident)
         live_state = self.pool.new(self.checkpoint_blocks)
         running = Running(request, resumed, kv, live_state, deque(spots), attribution)
         self._running[request.number] = running
         self.pool.hold(ids(kv))
         self.pool.hold(live_state)
         return running
+
+    def _spots(self, path: TokenPath, resumed: int, resident: int) -> Sequence[Spot]:
+        """Checkpoints to take inside the prompt `path`, of which so many tokens of KV are resident, in whole blocks."""
+        prompt = Prompt(len(path), resumed, resident, self.block_tokens)
+        if not isinstance(self.placement, Exact):
+            return self.placement.spots(prompt)
+        to_the_token = max(self.cache.resident_tokens(path, len(path) - 1), resumed)
+        return self.placement.one_a_chunk(
+            replace(prompt, resident=to_the_token), CHUNK_TOKENS, self.cache.cost
+        )
 
     def blocks_short(self, running: Running, tokens: int) -> int:
         """Blocks that `running` lacks to hold `tokens` tokens."""

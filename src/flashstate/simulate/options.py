@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from flashstate.core.cost import PrefillCostModel
+from flashstate.cost_file import CostFileError, read_prefill_cost
 from flashstate.simulate.engine_clock import Serving
 from flashstate.simulate.presets import CacheGeometry, from_config, preset, preset_names
 from flashstate.simulate.result import RunKey
@@ -50,6 +51,7 @@ class Options:
     tp: int | None
     blocks: int | None
     cost: tuple[float, float] | None
+    prefill_cost: Path | None
     all_sessions: bool
     skip_bad: bool
     order: str | None
@@ -135,7 +137,7 @@ class Options:
         return cast(Agents, self.agents)
 
     def cache_geometry(self) -> CacheGeometry:
-        """The cache, with what --blocks and --cost change of it."""
+        """The cache, with what --blocks, --cost and --prefill-cost change of it."""
         path = Path(self.geometry)
         if self.geometry in preset_names() or not path.exists():
             found = preset(self.geometry)
@@ -149,15 +151,34 @@ class Options:
             found = from_config(path, self.memory_gib, 1 if self.tp is None else self.tp)
         if self.blocks is not None:
             found = found.with_blocks(self.blocks)
+        cost = self._cost()
+        return found if cost is None else found.with_cost(cost)
+
+    def _cost(self) -> PrefillCostModel | None:
+        if self.prefill_cost is not None:
+            return self._fitted_cost(self.prefill_cost)
+        if self.cost is None:
+            return None
+        try:
+            return PrefillCostModel(*self.cost)
+        except ValueError:
+            d, e = self.cost
+            raise OptionError(
+                f"--cost {d:g} {e:g}: both must be finite and 0 or more, and one above 0"
+            ) from None
+
+    def _fitted_cost(self, file: Path) -> PrefillCostModel:
         if self.cost is not None:
-            try:
-                found = found.with_cost(PrefillCostModel(*self.cost))
-            except ValueError:
-                d, e = self.cost
-                raise OptionError(
-                    f"--cost {d:g} {e:g}: both must be finite and 0 or more, and one above 0"
-                ) from None
-        return found
+            raise OptionError(f"--prefill-cost {file} and --cost: give one or the other")
+        if self.timing is not None:
+            raise OptionError(
+                f"--prefill-cost {file} and --timing {self.timing}: the clock would use the latter's D and E; "
+                "put the fitted ones there as `prefill`, and use --cost D E"
+            )
+        try:
+            return read_prefill_cost(file)
+        except CostFileError as error:
+            raise OptionError(f"--prefill-cost {error}") from None
 
     def processes(self) -> int:
         """Runs at a time."""

@@ -50,6 +50,17 @@ class Exact(Learnt):
         """How likely a later request resumes there. Whoever names a position or shares a prefix will."""
         return self._turns_back / self._requests if kind == PROMPT_END else 1.0
 
+    def one_a_chunk(self, prompt: Prompt, chunk_tokens: int, cost: PrefillCostModel) -> tuple[Spot, ...]:
+        """The best spot of each chunk, for a host that computes a whole prompt in chunks of so many tokens."""
+        spots, below = self.spots(prompt), prompt.resumed
+        chosen: list[Spot] = []
+        for start in range(prompt.resumed, prompt.tokens, chunk_tokens):
+            spot = self.best(spots, start, min(start + chunk_tokens, prompt.tokens), below, cost)
+            if spot is not None:
+                chosen.append(spot)
+                below = spot.position
+        return tuple(chosen)
+
     def best(
         self, spots: Sequence[Spot], start: int, stop: int, resumed: int, cost: PrefillCostModel
     ) -> Spot | None:

@@ -18,7 +18,7 @@ class Request:
     `first_s` is None where no token came; `cached_tokens` where the server does not say; `ideal_tokens` (the longest
     prefix that any earlier request had computed) where the client did not keep count; `missed_tokens` (by reason)
     where nobody knows; `session` where requests are not tied together. `kind` says how the prompt follows from the
-    turn before: "" if not known. `error` is None, or "kind: detail".
+    turn before: "" if not known. `error` is None, or "kind: detail". `measured`: it ended in the measured time.
     """
 
     session: str | None
@@ -34,6 +34,7 @@ class Request:
     missed_tokens: Mapping[str, int] | None = None
     kind: str = ""
     error: str | None = None
+    measured: bool = True
 
     @property
     def recomputed_tokens(self) -> int | None:
@@ -52,43 +53,44 @@ class Request:
 class Run:
     """The requests of one engine, in the order they were sent.
 
-    `window`: when measuring began and ended, in seconds; a request counts if it ended within. `missed_tokens`: what
-    the server counted in the window, by reason, where the file has it. `left_out`: lines that were no records.
+    `measured_s`: how long was measured, None for as long as the measured requests took; `opened_s`: when that began.
+    `missed_tokens`: what the server counted meanwhile, by reason, and `sessions`: how many were asked for at a time,
+    where the file has them. `stopped`: why it ended before its time. `left_out`: lines that were no records.
     """
 
     name: str
     source: str
     requests: Sequence[Request]
-    window: tuple[float, float] | None = None
+    opened_s: float = 0.0
+    measured_s: float | None = None
     missed_tokens: Mapping[str, int] | None = None
+    sessions: int | None = None
+    stopped: str = ""
     left_out: int = 0
 
     @cached_property
     def measured(self) -> Sequence[Request]:
         """The requests that count, failed ones too."""
-        if self.window is None:
-            return self.requests
-        opened_s, closed_s = self.window
-        return [request for request in self.requests if opened_s <= request.end_s <= closed_s]
+        return [request for request in self.requests if request.measured]
 
     @cached_property
     def answered(self) -> Sequence[Request]:
         """Those of them that did not fail."""
         return [request for request in self.measured if request.error is None]
 
-    @cached_property
-    def span_s(self) -> tuple[float, float]:
-        """Begin and end of what is measured."""
-        if self.window is not None:
-            return self.window
-        return (
-            min((request.start_s for request in self.requests), default=0.0),
-            max((request.end_s for request in self.requests), default=0.0),
-        )
+    @property
+    def seconds(self) -> float:
+        """How long was measured."""
+        if self.measured_s is not None:
+            return self.measured_s
+        begun = min((request.start_s for request in self.measured), default=0.0)
+        return max((request.end_s for request in self.measured), default=0.0) - begun
 
     @cached_property
     def concurrent_sessions(self) -> int | None:
-        """The most sessions that were open at once, each from its first request to its last; None: not known."""
+        """As asked for, or the most open at once, each from its first request to its last; None: not known."""
+        if self.sessions is not None:
+            return self.sessions
         spans: dict[str, tuple[float, float]] = {}
         for request in self.requests:
             if request.session is not None:

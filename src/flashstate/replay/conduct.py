@@ -1,0 +1,236 @@
+"""One part of a run, from its start to its close: load, window, log, and what may end it before its time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import signal
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import aiohttp
+
+from flashstate.replay.chat_transcript import ChatTranscript
+from flashstate.replay.client import CompletionClient
+from flashstate.replay.counters import grown, missed_tokens
+from flashstate.replay.dialogue import ChatDialogue, Dialogue, TokenDialogue
+from flashstate.replay.plan import Play, Workload
+from flashstate.replay.preflight import Target
+from flashstate.replay.run_log import Event, RunLog
+from flashstate.replay.sessions import Ended, Player
+from flashstate.replay.totals import Totals, percentiles
+from flashstate.replay.transcript import Transcript
+from flashstate.replay.watch import Watch, counters
+
+T = TypeVar("T")
+
+INTERRUPTED: Final = "interrupted"
+_TICK_S: Final = 0.5
+_FAILED_PAUSE_S: Final = 1.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to put before which servers, and for how long (seconds). `run` names this run among all others."""
+
+    workload: Workload
+    targets: tuple[Target, ...]
+    ids: range
+    chat: bool
+    warmup_s: float
+    measure_s: float
+    stall_s: float
+    run: str
+
+
+OnTick = Callable[[float], None]
+"""Called twice a second with the seconds since the start."""
+
+
+async def conduct(load: Load, log: RunLog, totals: Totals, on_tick: OnTick = lambda _: None) -> None:
+    """Runs the load until all of `measure_s` is measured, less what `totals` has from earlier parts.
+
+    Everything that happens is written to `log` and added to `totals`; so is why it ended before its time:
+    Ctrl-C or a kill, a server that is gone, a disk that is full.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(CompletionClient(target.url, target.model.name, load.stall_s))
+            for target in load.targets
+        ]
+        part = _Part(load, log, totals, clients)
+        with _told_of_signals(part.stop):
+            await part.run(on_tick)
+
+
+class _Part:
+    def __init__(self, load: Load, log: RunLog, totals: Totals, clients: Sequence[CompletionClient]) -> None:
+        self._load, self._log, self._totals, self._clients = load, log, totals, clients
+        self._number = len(totals.parts)
+        self._left_s = load.measure_s - totals.measured_s
+        self._watches = [Watch(client.url) for client in clients]
+        self._started_s = time.monotonic()
+        self._measured = False
+        self._late_s = array("d")
+        self._full = False
+        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def stop(self, why: str) -> None:
+        """Ends the part; the first reason counts."""
+        if not self._stopped.done():
+            self._stopped.set_result(why)
+
+    async def run(self, on_tick: OnTick) -> None:
+        self._started_s = time.monotonic()
+        self._note({"event": "started", "at": datetime.now().astimezone().isoformat("T", "seconds")})
+        player = Player(
+            self._load.workload, self._dialogue, self._on_end, self._on_play, frozenset(self._totals.done),
+            _FAILED_PAUSE_S,
+        )  # fmt: skip
+        async with player.running(self._started_s) as sessions:
+            ticking = asyncio.create_task(self._tick(on_tick))
+            try:
+                before = await self._until_closed(sessions)
+            finally:
+                ticking.cancel()
+            closed_s = self._now_s
+        await self._close(closed_s, before)
+
+    async def _until_closed(self, sessions: Sequence[asyncio.Task[None]]) -> list[str | None]:
+        """Waits for the warm-up and the measured time. Gives the servers' /metrics as of the window's opening."""
+        await self._wait(sessions, self._load.warmup_s)
+        if self._stopped.done():
+            return []
+        pages = await self._pages()
+        self._measured = True
+        self._note({"event": "opened", "s": round(self._now_s, 6)})
+        await self._wait(sessions, self._left_s)
+        return pages
+
+    async def _wait(self, sessions: Sequence[asyncio.Task[None]], seconds: float) -> None:
+        """Waits for so long, or until something ends the part. An error in a session is a bug, and raised."""
+        if seconds > 0 and not self._stopped.done():
+            awaited: list[asyncio.Future[Any]] = [*sessions, self._stopped]
+            over, _ = await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for future in over:
+                future.result()
+
+    async def _close(self, closed_s: float, before: Sequence[str | None]) -> None:
+        after = await self._pages() if before else []
+        missed: dict[str, int] = {}
+        for old, new in zip(before, after, strict=True):
+            for reason, tokens in (_grown(old, new) or {}).items():
+                missed[reason] = missed.get(reason, 0) + tokens
+        late = percentiles(self._late_s)
+        self._note({
+            "event": "closed", "s": round(closed_s, 6),
+            "stopped": self._stopped.result() if self._stopped.done() else None,
+            "restarts": sum(watch.restarts for watch in self._watches), "missed_tokens": missed or None,
+            "client_late_s": None if late is None else round(late[1], 6),
+        })  # fmt: skip
+
+    async def _pages(self) -> list[str | None]:
+        """The /metrics page of each server; None of one that has none. Shows a server that is another process."""
+        pages = await asyncio.gather(*(_page(client, self._load.stall_s) for client in self._clients))
+        for watch, page in zip(self._watches, pages, strict=True):
+            with contextlib.suppress(ValueError):
+                watch.compare(counters(page) if page is not None else None)
+        return list(pages)
+
+    def _dialogue(self, play: Play, session: int) -> Dialogue:
+        """Each play of each part has prefixes of its own: nothing a server holds from before is a hit."""
+        client, target = _at(self._clients, session), _at(self._load.targets, session)
+        salt = f"{self._load.run}-{self._number}-{play.number}"
+        bust = None if target.takes_salt else int.from_bytes(hashlib.sha256(salt.encode()).digest()[:8])
+        cache_salt = salt if target.takes_salt else None
+        if self._load.chat:
+            return ChatDialogue(ChatTranscript(play, target.tokens_per_word, bust), client, cache_salt)
+        return TokenDialogue(Transcript(play, self._load.ids, bust), client, cache_salt)
+
+    def _on_end(self, ended: Ended) -> None:
+        client, watch = _at(self._clients, ended.session), _at(self._watches, ended.session)
+        watch.saw(ended.record, self._now_s)
+        self._note({
+            "event": "request", "session": ended.session, "play": ended.play, "server": client.url,
+            "measured": self._measured, "says_cached": ended.says_cached,
+        } | _rounded(asdict(ended.record)))  # fmt: skip
+
+    def _on_play(self, session: int, play: int) -> None:
+        self._note({"event": "play", "session": session, "play": play})
+
+    def _note(self, event: Event) -> None:
+        """Writes it down, then counts it: the figures are never of more than what is written, but for the close."""
+        if not self._full:
+            try:
+                self._log.append(event | {"part": self._number})
+            except OSError as error:
+                self._full = True
+                self.stop(f"{self._log.path}: cannot be written: {error.strerror or error}")
+        if not self._full or event["event"] == "closed":
+            self._totals.take(event)
+
+    async def _tick(self, on_tick: OnTick) -> None:
+        while True:
+            due_s = self._now_s + _TICK_S
+            await asyncio.sleep(_TICK_S)
+            if self._measured:
+                self._late_s.append(max(0.0, self._now_s - due_s))
+            on_tick(self._now_s)
+            for watch in self._watches:
+                if (why := watch.gone(self._now_s, self._load.stall_s)) is not None:
+                    self.stop(why)
+
+    @property
+    def _now_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+
+def _at(servers: Sequence[T], session: int) -> T:
+    """Sessions take the servers in turn, and stay."""
+    return servers[session % len(servers)]
+
+
+def _grown(before: str | None, after: str | None) -> Mapping[str, int] | None:
+    try:
+        return grown(missed_tokens(before or ""), missed_tokens(after or ""))
+    except ValueError:
+        return None
+
+
+async def _page(client: CompletionClient, limit_s: float) -> str | None:
+    try:
+        async with asyncio.timeout(min(limit_s, 10.0)):
+            return await client.metrics()
+    except (aiohttp.ClientError, TimeoutError, ConnectionError):
+        return None
+
+
+def _rounded(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in record.items()}
+
+
+@contextlib.contextmanager
+def _told_of_signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """Ctrl-C, a kill or a closed terminal end the part in good order; a second one ends the program."""
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        forget()
+        stop(INTERRUPTED)
+
+    def forget() -> None:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        forget()

@@ -1,0 +1,161 @@
+"""What a user asked `flashstate replay` to do, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from flashstate.replay.edits_workload import EditsWorkload
+from flashstate.replay.gaps import READINGS, Gaps, Reading
+from flashstate.replay.math_workload import MathWorkload
+from flashstate.replay.plan import Workload
+from flashstate.replay.recorded import RecordedWorkload, Scale
+from flashstate.traces.read import read_sessions
+from flashstate.traces.session import Session, TraceError
+
+TRACES, MATH, EDITS = "traces", "math", "edits"
+WORKLOADS: Final = (TRACES, MATH, EDITS)
+MOST_SESSIONS: Final = 10_000
+_SPREAD_S: Final = 60.0
+"""Sessions begin within this time, or within the warm-up if that is shorter."""
+_LEAST_REQUESTS: Final = 2
+_LEAST_IDS: Final = 100
+
+
+class OptionError(Exception):
+    """An option that makes no sense. One line: the option, its value, the limit."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a run. Times in seconds; `max_failed` in percent of the measured requests."""
+
+    urls: tuple[str, ...]
+    sessions: int
+    traces: tuple[Path, ...] = ()
+    workload: str = TRACES
+    model: str | None = None
+    warmup_s: float = 900.0
+    measure_s: float = 1800.0
+    gaps: str = "think-only"
+    api_time_scale: float = 1.0
+    token_scale: float = 1.0
+    time_scale: float = 1.0
+    seed: int = 0
+    chat: bool = False
+    token_ids: str = "256:20000"
+    stall_s: float = 120.0
+    max_failed: float = 5.0
+
+    def check(self) -> None:
+        """Raises OptionError for the first option that makes no sense."""
+        if not self.urls:
+            raise OptionError("--url: names no server")
+        for url in self.urls:
+            if not url.startswith(("http://", "https://")):
+                raise OptionError(f"--url {url}: must start with http:// or https://")
+        _choice("--workload", self.workload, WORKLOADS)
+        _choice("--gaps", self.gaps, READINGS)
+        if self.workload == TRACES and not self.traces:
+            raise OptionError("name traces to replay, or a workload: --workload math, --workload edits")
+        if self.workload != TRACES and self.traces:
+            raise OptionError(f"--workload {self.workload}: reads no traces; leave out {self.traces[0]}")
+        if not 1 <= self.sessions <= MOST_SESSIONS:
+            raise OptionError(f"--sessions {self.sessions}: must be from 1 to {MOST_SESSIONS:,}")
+        for option, value in (
+            ("--measure", self.measure_s), ("--token-scale", self.token_scale),
+            ("--time-scale", self.time_scale), ("--stall-timeout", self.stall_s),
+        ):  # fmt: skip
+            if not 0 < value < math.inf:
+                raise OptionError(f"{option} {value:g}: must be above 0")
+        for option, value in (("--warmup", self.warmup_s), ("--api-time-scale", self.api_time_scale)):
+            if not 0 <= value < math.inf:
+                raise OptionError(f"{option} {value:g}: must be 0 or more")
+        if not 0 <= self.max_failed <= 100:
+            raise OptionError(f"--max-failed {self.max_failed:g}: must be from 0 to 100 percent")
+        if not 0 <= self.seed < 2**32:
+            raise OptionError(f"--seed {self.seed}: must be from 0 to 4294967295")
+        self.ids  # noqa: B018 (checks it)
+
+    @property
+    def ids(self) -> range:
+        """The token ids that prompts are made of. Raises OptionError."""
+        first, _, end = self.token_ids.partition(":")
+        if not (first.isdecimal() and end.isdecimal() and int(end) - int(first) >= _LEAST_IDS):
+            raise OptionError(
+                f"--token-ids {self.token_ids}: must be FIRST:END, {_LEAST_IDS} ids or more, as in 256:20000"
+            )
+        return range(int(first), int(end))
+
+    def read(self) -> tuple[Session, ...]:
+        """The sessions to replay; none where the workload is made up. Raises TraceError.
+
+        Left out: recordings that another one stands for, and main agents with one request only.
+        """
+        if self.workload != TRACES:
+            return ()
+        found = tuple(
+            session
+            for path in self.traces
+            for session in read_sessions(path)
+            if session.primary and len(session.main.turns) >= _LEAST_REQUESTS
+        )
+        if not found:
+            names = ", ".join(path.name for path in self.traces)
+            raise TraceError(names, "", "no session to replay: all are linked to another or of one request")
+        return found
+
+    def make_workload(self, traces: tuple[Session, ...]) -> Workload:
+        """The work, out of what `read` gave."""
+        scale = Scale(self.token_scale, self.time_scale)
+        spread_s = min(_SPREAD_S, self.warmup_s)
+        if self.workload == MATH:
+            return MathWorkload(self.sessions, scale, self.seed, spread_s)
+        if self.workload == EDITS:
+            return EditsWorkload(self.sessions, scale, self.seed, spread_s)
+        gaps = Gaps(cast("Reading", self.gaps), self.api_time_scale)
+        return RecordedWorkload(traces, scale, self.sessions, self.seed, spread_s, gaps)
+
+    def parameters(self, traces: Sequence[Session], model: str) -> dict[str, Any]:
+        """What a resumed run must have in common with the run that it goes on with. Plain JSON values."""
+        return {
+            "urls": list(self.urls),
+            "model": model,
+            "workload": self.workload,
+            "traces": [path.resolve().name for path in self.traces],
+            "digest": digest(traces),
+            "sessions": self.sessions,
+            "warmup_s": self.warmup_s,
+            "measure_s": self.measure_s,
+            "gaps": self.gaps,
+            "api_time_scale": self.api_time_scale,
+            "token_scale": self.token_scale,
+            "time_scale": self.time_scale,
+            "seed": self.seed,
+            "chat": self.chat,
+            "token_ids": self.token_ids,
+            "stall_timeout_s": self.stall_s,
+            "max_failed_percent": self.max_failed,
+        }
+
+
+def digest(traces: Sequence[Session]) -> str:
+    """Changes with any length, time or relation of any request."""
+    found = hashlib.sha256()
+    for session in traces:
+        for agent in session.agents:
+            found.update(repr((session.name, agent.name, agent.spawn_turn)).encode())
+            for turn in agent.turns:
+                row = turn.prompt_tokens, turn.output_tokens, turn.gap_s, turn.api_s, turn.shared_blocks
+                found.update(repr(row).encode())
+                found.update(turn.new_blocks.tobytes())
+    return found.hexdigest()[:16]
+
+
+def _choice(option: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise OptionError(f"{option} {value}: choose one of {', '.join(choices)}")
