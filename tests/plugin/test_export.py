@@ -126,6 +126,25 @@ def test_of_prompts_that_come_together_the_first_leaves_a_state_where_the_others
     exporting.call("check_idle")
 
 
+def test_identical_prompts_that_come_together_are_computed_once(
+    exporting: EngineProcess, fresh: Tokens
+) -> None:
+    prompt = fresh(700)
+    asks = [Ask(f"twin{i}", prompt, max_tokens=4) for i in range(3)]
+    answers = exporting.run(*asks)
+    assert [answers[ask.name].cached for ask in asks] == [0, 699, 699]
+    exporting.call("check_idle")
+
+
+def test_a_junction_just_after_a_chunk_s_start_is_kept(exporting: EngineProcess, fresh: Tokens) -> None:
+    shared = fresh(12 * BLOCK + 40)
+    asks = [Ask(f"after{i}", shared + fresh(300), max_tokens=3) for i in range(2)]
+    answers = exporting.run(*asks)
+    assert answers[asks[0].name].chunks[1][0] == 12 * BLOCK
+    assert [answers[ask.name].cached for ask in asks] == [0, len(shared)]
+    exporting.call("check_idle")
+
+
 def test_a_sibling_does_not_wait_for_one_that_is_gone(exporting: EngineProcess, fresh: Tokens) -> None:
     shared = fresh(3000)
     first, second = (Ask(f"sibling{i}", shared + fresh(200), max_tokens=3) for i in range(2))

@@ -127,7 +127,8 @@ def test_agents_at_random(
         found = [found for ask, answer in agents.resumed for found in compare(engine, ask, answer)]
         engine.call("check_idle")
     # Crowds decode beside one another, which rounds otherwise than the replay alone: see BATCHED.
-    assert [f for f in found if f.difference > (BATCHED if f.segment.is_exact else ROUNDING)] == []
+    long = [one for one in found if len(one.steps) >= 5]
+    assert [one for one in long if one.typical > (BATCHED if one.segment.is_exact else ROUNDING)] == []
     assert sum(one.difference == 0.0 for one in found) > len(found) // 3
     print(f"{dict(agents.operations)}; {len(found)} segments compared; {agreement.verdict()}; {counters}")
 
@@ -160,6 +161,17 @@ def test_a_cache_without_room_for_exports_serves_every_prompt(
             for found in compare(tight, ask, answers[ask.name]):
                 assert found.difference <= BATCHED, found
         tight.call("check_idle")
+
+
+def test_a_request_is_not_preempted_for_a_copy_of_its_own_state(tight: EngineProcess, fresh: Tokens) -> None:
+    """It reads nothing from the cache, as with prompt logprobs: it would begin again, copy again, and so on."""
+    chunks = ((0, 6 * BLOCK), (6 * BLOCK, BLOCK))
+    named = {"flashstate_checkpoints": [6 * BLOCK]}
+    ask = Ask("cold", fresh(7 * BLOCK), max_tokens=4, chunks=chunks, extra=named)
+    before = tight.call("counters")["preemptions"]
+    assert tight.run(ask, max_steps=60)["cold"].finished
+    assert tight.call("counters")["preemptions"] == before
+    tight.call("check_idle")
 
 
 def test_a_state_at_a_chunk_s_end_and_one_inside_the_next_keep_blocks_of_their_own(

@@ -86,6 +86,29 @@ def test_a_stop_token(served: Served, fresh: Tokens) -> None:
     assert following.cached == len(prompt) + len(answer.tokens) - 1
 
 
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ({"flashstate_checkpoints": "soon"}, "whole numbers"),
+        ({"flashstate_checkpoints": [1.5, "a\nb"]}, "whole numbers"),
+        ({"flashstate_checkpoints": 10.0}, "whole numbers"),
+        ({"flashstate_checkpoints": list(range(1000))}, "at most 16"),
+        ({"flashstate_session_ends": [1]}, "true or false"),
+        ({"flashstate_session_ends": 2, "flashstate_checkpoints": [""]}, "true or false"),
+    ],
+)
+def test_what_a_client_says_wrongly_is_answered_and_logged_once(
+    served: Served, fresh: Tokens, said: dict[str, object], wanted: str
+) -> None:
+    before = len(served.log.splitlines())
+    # More than one chunk, and many steps.
+    assert len(served.complete(fresh(2500), 9, vllm_xargs=said).tokens) == 9
+    lines = [line for line in served.log.splitlines()[before:] if "flashstate_" in line and "ignored" in line]
+    assert len(lines) == 1, lines
+    assert wanted in lines[0]
+    assert len(lines[0]) < 500
+
+
 def test_chat(served: Served) -> None:
     messages = [{"role": "user", "content": "how are you " * 40}]
     first = served.chat(messages, 11)

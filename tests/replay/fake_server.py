@@ -1,6 +1,7 @@
 """The fake engine as a server process of its own, which can be killed.
 
-python -m tests.replay.fake_server PORT FAULT FIRST DELAY     FAULT comes with every request from number FIRST on
+python -m tests.replay.fake_server PORT FAULT FIRST DELAY     FAULT comes with every request from number FIRST on;
+                                                              none and no-salt are none
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from tests.replay.server import FakeEngine
 
 
 async def main(port: int, fault: str, first: int, delay_s: float) -> None:
+    faults = fault not in ("none", "no-salt")
     engine = FakeEngine(
-        fault=lambda number: fault if fault != "none" and number >= first else None,
+        fault=lambda number: fault if faults and number >= first else None,
         delay_s=delay_s,
         keeps_bodies=False,
+        knows_salt=fault != "no-salt",
     )
     runner = web.AppRunner(engine.app())
     await runner.setup()

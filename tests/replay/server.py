@@ -111,7 +111,12 @@ class FakeEngine:
             details = {"prompt_tokens_details": {"cached_tokens": cached} if self.says_cached else None}
             await send({"choices": [], "usage": usage | details})
         await send("[DONE]")
-        computed.add(np.concatenate((prompt, np.array(output[:-1], dtype=np.int32))))
+        if "messages" in body:  # as it will come back
+            said = " ".join(f"said{token}" for token in output)
+            again = tokens_of({"messages": [{"role": "assistant", "content": said}]})
+        else:
+            again = np.array(output, dtype=np.int32)
+        computed.add(np.concatenate((prompt, again[:-1])))
 
     def _choice(self, token: int, is_chat: bool) -> dict[str, Any]:
         if is_chat:

@@ -1,82 +1,83 @@
-"""Prompts that wait or run now, and how far each has its tokens in common with the others."""
+"""Prompts that wait or run now, and where they part from one another."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from itertools import count
 
-from flashstate.core.path import TokenPath
+from flashstate.core.path import TokenPath, TokenRun
 
-
-@dataclass(frozen=True, slots=True)
-class _Live:
-    path: TokenPath
-    shared: dict[Hashable, int]
-    """By the other request: tokens in common."""
+_Level = dict[Hashable, None]
 
 
 class LivePrompts:
-    """Prompts not yet computed to their end, in the order they came. Compares each newcomer with all: O(prompts)."""
+    """Prompts not yet computed to their end, filed by the keys of their blocks, so that none is compared with all.
+
+    Adding and removing are O(blocks of the prompt), and so is asking where others part from one.
+    """
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
-        self._live: dict[Hashable, _Live] = {}
+        self._paths: dict[Hashable, TokenPath] = {}
+        self._levels: defaultdict[Hashable, _Level] = defaultdict(dict)
+        """Requests by what their first so many blocks hold, in the order they came."""
 
-    def __contains__(self, request: Hashable) -> bool:
-        return request in self._live
+    def __len__(self) -> int:
+        return len(self._paths)
 
     def add(self, request: Hashable, path: TokenPath) -> None:
         """`request` came. Idempotent."""
-        if request in self._live:
-            return
-        newcomer = _Live(path, {})
-        for other, live in self._live.items():
-            tokens = common_prefix(path, live.path, self._block_tokens)
-            if tokens:
-                newcomer.shared[other] = live.shared[request] = tokens
-        self._live[request] = newcomer
+        if request not in self._paths:
+            self._paths[request] = path
+            for key in self._keys(path):
+                self._levels[key][request] = None
 
     def remove(self, request: Hashable) -> None:
         """`request` is computed to its prompt's end, or gone. Idempotent."""
-        gone = self._live.pop(request, None)
-        for other in gone.shared if gone else ():
-            self._live[other].shared.pop(request, None)
+        path = self._paths.pop(request, None)
+        for key in () if path is None else self._keys(path):
+            level = self._levels[key]
+            level.pop(request, None)
+            if not level:
+                del self._levels[key]
+
+    def partings(self, path: TokenPath, request: Hashable = None) -> Iterator[tuple[int, Hashable]]:
+        """Where other prompts part from `path`, the deepest first, and one that does: at most one for each block.
+
+        Of several that part within a block the one that came last. `request`: whose path it is.
+        """
+        levels = [self._levels.get(key, {}) for key in self._keys(path)]
+        deeper: _Level = {}
+        for blocks in range(len(levels) - 1, -1, -1):
+            level = levels[blocks]
+            if len(level) > len(deeper):
+                other = next((o for o in reversed(level) if o not in deeper and o != request), None)
+                if other is not None:
+                    start = blocks * self._block_tokens
+                    yield start + self._common(path, self._paths[other], start), other
+            deeper = level
 
     def shared(self, request: Hashable) -> tuple[int, ...]:
-        """Positions where another live prompt parts from `request`, ascending, each once."""
-        live = self._live.get(request)
-        return tuple(sorted(set(live.shared.values()))) if live else ()
+        """Positions where other live prompts part from `request`, ascending; none at 0."""
+        path = self._paths.get(request)
+        found = {} if path is None else {position for position, _ in self.partings(path, request)}
+        return tuple(sorted(position for position in found if position))
 
-    def partners(self, request: Hashable) -> Iterator[tuple[Hashable, int]]:
-        """The others, and the tokens in common with each."""
-        live = self._live.get(request)
-        yield from live.shared.items() if live else ()
+    def _keys(self, path: TokenPath) -> Iterator[Hashable]:
+        """What the first 0, 1, 2, ... blocks hold. Grows with the path: what is filed is the prompt as it came."""
+        yield (path.namespace,)
+        for blocks in range(1, len(path) // self._block_tokens + 1):
+            yield path.namespace, path.key(blocks)
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._live.clear()
+    def _common(self, path: TokenPath, other: TokenPath, start: int) -> int:
+        """Tokens in common from `start` on, less than a block: their keys differ beyond."""
+        stop = min(start + self._block_tokens - 1, len(path), len(other))
+        return _equal(path.tokens(start, stop), other.tokens(start, stop))
 
 
-def common_prefix(a: TokenPath, b: TokenPath, block_tokens: int) -> int:
-    """Tokens that both begin with. O(log blocks) keys, then one block of tokens."""
-    if a.namespace != b.namespace:
-        return 0
-    low, high = 0, min(len(a), len(b)) // block_tokens
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a.key(middle) == b.key(middle):
-            low = middle
-        else:
-            high = middle - 1
-    start = low * block_tokens
-    stop = min(start + block_tokens, len(a), len(b))
-    low, high = start, stop
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a.tokens(start, middle) == b.tokens(start, middle):
-            low = middle
-        else:
-            high = middle - 1
-    # Equal tokens under unequal keys differ in something the tokens do not show: nothing of that block is common.
-    is_hidden = low == start + block_tokens
-    return start if is_hidden else low
+def _equal(a: TokenRun, b: TokenRun) -> int:
+    """How many tokens two runs of one length begin with in common."""
+    if a == b:
+        return len(a)
+    return next(i for i in count() if a[i] != b[i])

@@ -34,9 +34,10 @@ class ModelFile:
 
 def read_model(path: Path) -> ModelFile:
     """Reads a config.json, or that of a model's folder. Raises ConfigError."""
-    file = path / "config.json" if path.is_dir() else path
-    name = file.parent.name if file.name == "config.json" else file.stem
+    file = path
     try:
+        if path.is_dir():
+            file = path / "config.json"
         check_regular(file)
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -45,4 +46,5 @@ def read_model(path: Path) -> ModelFile:
         raise ConfigError(f"{file}: {error}: not JSON") from None
     if not isinstance(config, dict):
         raise ConfigError(f"{file}: not an object")
+    name = file.parent.name if file.name == "config.json" else file.stem
     return ModelFile(file, name or "config.json", config)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from vllm.platforms import current_platform
 from vllm.v1.request import RequestStatus
 
+from flashstate.core.live import LivePrompts
 from flashstate.core.placement.base import Spot
 from flashstate.core.placement.exact import LEAST_TOKENS
 from flashstate.plugin.client import ends_session
@@ -52,6 +53,12 @@ class PromptExport:
     def __init__(self, keeper: StateKeeper, *, in_chunk: bool) -> None:
         self._keeper = keeper
         self.in_chunk = in_chunk
+        self._live = LivePrompts(keeper.block_size)
+        """Prompts that wait or are being computed."""
+        self._computing = LivePrompts(keeper.block_size)
+        """Those that are being computed, or would be had vLLM had room."""
+        self._held: dict[str, tuple[Hashable, int]] = {}
+        """What a waiting prompt waits for: another request, and the position it will leave a state at."""
         self._plans: dict[str, _Plan] = {}
         self._pending: list[PendingExport] = []
 
@@ -76,22 +83,44 @@ class PromptExport:
             return position - start
         return min(split, position - start)
 
+    def arrived(self, request: Request) -> None:
+        """`request` joined the queue (new or preempted)."""
+        if self.in_chunk and looks_up(request):
+            self._live.add(request.request_id, self._keeper.path(request))
+
     def waits(self, request: Request, requests: Mapping[Hashable, Request]) -> bool:
         """Whether another prompt that runs will soon leave a state where `request` parts from it.
 
-        Beginning now would compute the same tokens beside it. Never waits for one that waits itself.
+        Beginning now would compute the same tokens beside it. Never waits for one that waits itself. Asked of each
+        waiting request in each step, before it starts.
         """
         if not self.in_chunk or not looks_up(request):
             return False
-        shared = [
-            tokens
-            for other_id, tokens in self._keeper.live.partners(request.request_id)
-            if (other := requests.get(other_id)) is not None
+        request_id = request.request_id
+        if self._will_leave(requests, *self._held.get(request_id, (None, 0))):
+            return True
+        path, resumed = self._keeper.path(request), None
+        for position, other in self._computing.partings(path, request_id):
+            if not self._will_leave(requests, other, position):
+                continue
+            resumed = self._keeper.deepest(request) if resumed is None else resumed
+            if position < resumed + LEAST_TOKENS:
+                break
+            self._held[request_id] = (other, position)
+            return True
+        self._held.pop(request_id, None)
+        # It starts now, if vLLM has room: others of this step may wait for it.
+        self._computing.add(request_id, path)
+        return False
+
+    def _will_leave(self, requests: Mapping[Hashable, Request], other_id: Hashable, position: int) -> bool:
+        other = requests.get(other_id)
+        return (
+            other is not None
             and other.status == RequestStatus.RUNNING
-            and other.num_computed_tokens < tokens < other.num_prompt_tokens
+            and other.num_computed_tokens < min(position, other.num_prompt_tokens - 1)
             and _exports(other)
-        ]
-        return bool(shared) and max(shared) >= self._keeper.deepest(request) + LEAST_TOKENS
+        )
 
     # --- before and after a step is scheduled -----------------------------------------------------------
 
@@ -119,11 +148,9 @@ class PromptExport:
             end = request.num_computed_tokens
             start = end - tokens
             if start >= request.num_prompt_tokens or not _exports(request):
-                self._keeper.live.remove(request_id)
+                self.forget(request_id)
                 continue
             plan = self._plan(request, start)
-            if end >= request.num_prompt_tokens:
-                self._keeper.live.remove(request_id)
             spot = self._keeper.best_spot(plan.spots, start, end, plan.below)
             # What stands at the chunk's end is copied before the next step.
             if spot is None or spot.position == end or not self.in_chunk:
@@ -144,13 +171,18 @@ class PromptExport:
             self._keeper.offer_export(export)
 
     def forget(self, request_id: str) -> None:
-        """The request lost its blocks."""
+        """The request lost its blocks, or its prompt is computed. Idempotent."""
         self._plans.pop(request_id, None)
+        self._held.pop(request_id, None)
+        self._live.remove(request_id)
+        self._computing.remove(request_id)
 
     def _plan(self, request: Request, start: int) -> _Plan:
         """Made anew for each chunk: prompts that came since may part from this one further on."""
+        known = self._plans.get(request.request_id)
         if self.in_chunk:
-            spots = self._keeper.spots(request, start)
+            shared = self._live.shared(request.request_id)
+            spots = self._keeper.spots(request, start if known is None else known.below, shared)
         else:
             position = _chunk_end(request, self._keeper.block_size)
             spots = () if position is None else (self._keeper.prompt_end(request),)

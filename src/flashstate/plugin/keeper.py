@@ -12,7 +12,6 @@ from vllm.v1.request import RequestStatus
 
 from flashstate.core.cache import HybridCache
 from flashstate.core.check import check_cache
-from flashstate.core.live import LivePrompts
 from flashstate.core.placement.base import Prompt, Spot, prompt_end
 from flashstate.core.placement.exact import Exact
 from flashstate.core.state import JUNCTION, PROMPT_BOUNDARY, REQUEST_END, Checkpoint, HybridState
@@ -68,8 +67,6 @@ class StateKeeper:
         self._captures_ends = settings.mamba_frontier_checkpoint
         self._exports_prompt_ends = settings.mamba_prefill_export
         self.placement = Exact()
-        self.live = LivePrompts(block_size)
-        """Prompts that wait or are being computed."""
         self._awaiting: dict[str, tuple[int, bool]] = {}
         """Waiting requests looked up so far: where they would resume, and whether at a state of ours."""
 
@@ -87,9 +84,7 @@ class StateKeeper:
         """
         if not looks_up(request):
             return
-        path = self._path(request)
-        self.live.add(request.request_id, path)
-        state = self.cache.lookup(path, request.num_tokens - 1)
+        state = self.cache.lookup(self._path(request), request.num_tokens - 1)
         if state is not None:
             self.cache.park(request.request_id, state.unit, self._now())
 
@@ -148,7 +143,6 @@ class StateKeeper:
     def ended(self, request_id: str, *, is_last: bool = False) -> None:
         """`request_id` has lost its blocks. `is_last`: its session sends nothing more. Idempotent."""
         self._awaiting.pop(request_id, None)
-        self.live.remove(request_id)
         release = self.cache.end_session if is_last else self.cache.release
         self.queue.disown(release(request_id, self._now()))
 
@@ -213,15 +207,22 @@ class StateKeeper:
 
     # --- states from inside prompts ---------------------------------------------------------------------
 
-    def spots(self, request: Request, resumed: int) -> tuple[Spot, ...]:
-        """Positions inside the prompt worth a state, `resumed` tokens of which need not be computed."""
+    def path(self, request: Request) -> RequestPath:
+        """The request's tokens, as they are filed."""
+        return self._path(request)
+
+    def spots(self, request: Request, resumed: int, shared: tuple[int, ...]) -> tuple[Spot, ...]:
+        """Positions inside the prompt worth a state: above `resumed`, where there is one.
+
+        `shared`: where prompts that wait or run now part from it.
+        """
         path = self._path(request)
         prompt = Prompt(
             tokens=request.num_prompt_tokens,
             resumed=resumed,
             resident=self.cache.resident_tokens(path, request.num_prompt_tokens - 1),
             block_tokens=self.block_size,
-            shared=self.live.shared(request.request_id),
+            shared=shared,
             named=named_positions(request),
         )
         return self.placement.spots(prompt)
@@ -250,12 +251,17 @@ class StateKeeper:
         return (live, copies) if live is not None and copies is not None else ((), ())
 
     def copy_state(self, request: Request, position: int) -> tuple[KVCacheBlock, ...] | None:
-        """Queue a copy of `request`'s state for the step being scheduled; the blocks it goes to, or None."""
+        """Queue a copy of `request`'s state for the step being scheduled; the blocks it goes to, or None.
+
+        Only where the rest of `request` has room beside it: a copy that made vLLM preempt the request it is of would be
+        made again after every restart, for ever.
+        """
         source = self._state_blocks(self._tables(request), position)
         if source is None:
             self.cache.skip("no_state_block")
             return None
-        copies = self._new_blocks(request, position)
+        kv = -(-request.num_tokens // self.block_size) - -(-position // self.block_size)
+        copies = self._new_blocks(request, position, beside=kv * len(self._attention) + len(self._states))
         for group, block_id, copy in zip(self._states, source, copies or (), strict=bool(copies)):
             original = self.pool.blocks[block_id]
             # vLLM drops one reference of either end while it schedules: too early for the copy, which is offered last.
@@ -264,10 +270,15 @@ class StateKeeper:
             group._pending_cow_copies.append((original, copy))
         return copies
 
-    def _new_blocks(self, request: Request, position: int) -> tuple[KVCacheBlock, ...] | None:
-        """A block for each recurrent group, referenced once; None where no state should or can be kept."""
+    def _new_blocks(
+        self, request: Request, position: int, beside: int = 0
+    ) -> tuple[KVCacheBlock, ...] | None:
+        """A block for each recurrent group, referenced once; None where no state should or can be kept.
+
+        `beside`: blocks to leave free.
+        """
         doubt = self._doubt(request, position)
-        if doubt is None and self.pool.get_num_free_blocks() < len(self._states):
+        if doubt is None and self.pool.get_num_free_blocks() < len(self._states) + beside:
             doubt = "no_free_block"
         if doubt is not None:
             self.cache.skip(doubt)

@@ -1,4 +1,4 @@
-"""The two functions of vLLM's that are replaced, each only where it is what we expect."""
+"""The functions of vLLM's that are replaced, each only where it is what we expect; see `worker_export` for the rest."""
 
 from __future__ import annotations
 

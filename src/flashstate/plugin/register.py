@@ -16,7 +16,7 @@ def register() -> None:
 
     patches.use_our_scheduler(settings.mode)
     patches.drop_cpu_prefill_checkpoints()
-    if settings.mode == ON and settings.mamba_prefill_export:
+    if settings.mode == ON and settings.mamba_prefill_export and settings.in_chunk_export:
         patches.export_from_cpu_kernels()
     register_models()
 
@@ -34,5 +34,6 @@ def register_models() -> None:
         "KimiLinearForCausalLM", "flashstate.models.kimi_linear:KimiLinearForCausalLM"
     )
     # Our class caches plain keys and values. vLLM would size the blocks for MLA's latent, and on a CPU without AMX
-    # switch prefix caching off for it. This is vLLM's own switch; it is inherited by the processes it starts.
+    # switch prefix caching off for it. This is vLLM's own switch; it is inherited by the processes it starts. No other
+    # hybrid with MLA runs on a CPU.
     os.environ.setdefault("VLLM_MLA_DISABLE", "1")

@@ -102,7 +102,12 @@ class FlashScheduler(_Prepared):
     def add_request(self, request: Request) -> None:
         super().add_request(request)
         warn_of_nonsense(request)
+        self._arrived(request)
+
+    def _arrived(self, request: Request) -> None:
         self.keeper.arrived(request)
+        if self._export is not None:
+            self._export.arrived(request)
 
     def _mamba_block_aligned_split(
         self, request: Request, num_new_tokens: int, local: int = 0, external: int = 0
@@ -141,7 +146,7 @@ class FlashScheduler(_Prepared):
         if self._export is not None:
             self._export.forget(request.request_id)
         if not (self._resetting or request.is_finished()):
-            self.keeper.arrived(request)
+            self._arrived(request)
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
         # Requests preempted by the reset must not leave states behind; a refused reset leaves the cache as it is.

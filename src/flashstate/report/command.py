@@ -39,14 +39,14 @@ def report(
     ] = None,
 ) -> None:
     """Make one page of measured runs and simulations: engines side by side, sessions, misses and their reasons."""
-    files = labelled(results)
-    for _, path in files:
-        if html.exists() and path.exists() and html.samefile(path):
-            fail(f"{html}: holds results; name another file with --html")
     if not 1 <= gpus <= MOST_GPUS:
         fail(f"--gpus {gpus}: must be from 1 to {MOST_GPUS:,}, the GPUs of one engine")
     try:
         costs = Costs(choose(shipped_presets() if prices is None else read_presets(prices), preset), gpus)
+        files = labelled(results)
+        for _, path in files:
+            if html.exists() and path.exists() and html.samefile(path):
+                fail(f"{html}: holds results; name another file with --html")
         runs, simulations = _read(files)
         write_page(html, simulations, runs_part(runs, costs) if runs else None)
     except (ReportError, ValueError) as error:

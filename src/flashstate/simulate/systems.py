@@ -136,7 +136,7 @@ _SYSTEMS: Final = (
     System("hazard", "ASC; the same, by learnt idle times too", "asc", "hazard"),
     System("back-rollback", "request end and just before prompt end; rollback", "back", "rollback"),
     System("flashstate", "this project's default: learnt, forecast", "learnt", "forecast"),
-    System("exact", "its server: to the token, one state a prefill chunk; forecast", "exact", "forecast"),
+    System("exact", "its server: to the token, one a prefill chunk; forecast", "exact", "forecast"),
     System("clairvoyant", "bound: ASC, evicts knowing the next use", "asc", memory="foreseen"),
     System("infinite", "bound: ASC, nothing is ever evicted", "asc", memory="endless"),
 )

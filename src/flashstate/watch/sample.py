@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,6 +20,7 @@ TTFT_SUM: Final = "vllm:time_to_first_token_seconds_sum"
 TTFT_COUNT: Final = "vllm:time_to_first_token_seconds_count"
 MISSED: Final = "flashstate:missed_tokens_total"
 STATES: Final = "flashstate:resident_states"
+_READ: Final = (PROMPT, CACHED, OUTPUT, RUNNING, WAITING, KV_USE, TTFT_SUM, TTFT_COUNT, STATES)
 
 
 class MetricsError(ValueError):
@@ -69,6 +71,9 @@ def read_sample(page: str, at_s: float) -> Sample:
                     missed[found.labels.get("reason", "")] += found.value
     except ValueError as error:
         raise MetricsError(f"/metrics is no Prometheus page: {error}") from None
+    strange = next((name for name in _READ if not isfinite(sums[name])), None)
+    if strange is not None:
+        raise MetricsError(f"/metrics: {strange} is {sums[strange]}: must be a finite number")
     if PROMPT not in sums:
         raise MetricsError(f"/metrics has no {PROMPT}: not a vLLM server")
     return Sample(
