@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flashstate.cost_file import read_prefill_cost
-from flashstate.fit.server import without_password
+from flashstate.urls import without_passwords
 from tests.fit.make import refusal, run
 from tests.fit.server import TIME, FakeServer, serving
 
@@ -89,4 +89,8 @@ def test_a_server_that_is_none_of_these(tmp_path: Path) -> None:
 
 
 def test_no_password_is_written() -> None:
-    assert without_password("http://me:secret@host:81/base") == "http://host:81/base"
+    assert without_passwords("http://me:secret@host:81/base") == "http://host:81/base"
+    command = "flashstate replay t --url http://me:secret@a/v1,https://you@b:8000 --records x@y"
+    assert without_passwords(command) == (
+        "flashstate replay t --url http://a/v1,https://b:8000 --records x@y"
+    )

@@ -116,10 +116,14 @@ def test_a_server_that_answers_nothing_is_gone_after_a_while() -> None:
     watch = Watch("http://a")
     watch.saw(make_record("stall: nothing"), 10.0)
     watch.saw(make_record("http 500: no"), 14.0)
-    assert watch.gone(14.9, 5.0) is None
-    assert watch.gone(15.0, 5.0) == "http://a answered nothing for 5 s, last: http 500: no"
+    assert watch.gone(5.0) is None
+    watch.saw(make_record("http 500: no"), 15.0)
+    assert watch.gone(5.0) == "http://a answered nothing for 5 s, last: http 500: no"
     watch.saw(make_record(), 16.0)
-    assert watch.gone(99.0, 5.0) is None
+    assert watch.gone(5.0) is None
+    # One failure, and nothing asked for long after.
+    watch.saw(make_record("short: 3 of 9 tokens"), 20.0)
+    assert watch.gone(5.0) is None
     assert watch.restarts == 0
 
 

@@ -44,6 +44,8 @@ def test_pages_of_others_are_refused() -> None:
         read_sample("up 1\n", 0.0)
     with pytest.raises(MetricsError, match="no Prometheus page"):
         read_sample("<html>hello</html>\n", 0.0)
+    with pytest.raises(MetricsError, match="num_requests_running is nan: must be a finite number"):
+        read_sample("vllm:prompt_tokens_total 1\nvllm:num_requests_running NaN\n", 0.0)
 
 
 def test_vllm_has_the_metrics_that_are_read() -> None:

@@ -13,7 +13,8 @@ import flashstate
 from flashstate.cost_file import KIND, VERSION
 from flashstate.fit.judge import MOST_ERROR, Fit
 from flashstate.fit.measure import Prefill
-from flashstate.fit.server import ServerInfo, without_password
+from flashstate.fit.server import ServerInfo
+from flashstate.urls import without_passwords
 
 
 def as_json(found: Fit, prefills: Sequence[Prefill], server: ServerInfo) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def as_json(found: Fit, prefills: Sequence[Prefill], server: ServerInfo) -> dict
         "date": datetime.now().astimezone().isoformat("T", "seconds"),
         "flashstate": flashstate.__version__,
         "client_machine": {"system": platform.platform(), "cores": os.cpu_count()},
-        "server": {"url": without_password(server.url), "version": server.version},
+        "server": {"url": without_passwords(server.url), "version": server.version},
         "model": server.model,
         "formula": "seconds = d (b - a) + e (b^2 - a^2) / 1e6 + request_s + b prompt_token_s (+ resume_s if a > 0)",
         "coefficients": asdict(found.time),

@@ -9,6 +9,7 @@ import aiohttp
 from yarl import URL
 
 from flashstate.replay.client import CompletionClient, HttpError
+from flashstate.urls import without_passwords
 
 _ANSWER_S: Final = 30.0
 
@@ -34,10 +35,11 @@ async def ask(client: CompletionClient, model: str | None) -> ServerInfo:
     except (aiohttp.ClientError, TimeoutError, HttpError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ServerError(
-            f"--url {client.url}: lists no models ({reason}): give the address of an OpenAI-compatible server"
+            f"--url {without_passwords(client.url)}: lists no models ({reason}): "
+            "give the address of an OpenAI-compatible server"
         ) from None
     if not models:
-        raise ServerError(f"--url {client.url}: serves no model")
+        raise ServerError(f"--url {without_passwords(client.url)}: serves no model")
     name = next(iter(models)) if model is None else model
     if name not in models:
         raise ServerError(f"--model {name}: the server has {', '.join(models)}")
@@ -52,11 +54,6 @@ def check_address(url: str) -> None:
         parsed = URL()
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ServerError(f"--url {url}: must be like http://localhost:8000")
-
-
-def without_password(url: str) -> str:
-    """An address that can be shown to anybody."""
-    return str(URL(url).with_user(None))
 
 
 async def _version(url: str) -> str | None:

@@ -29,6 +29,7 @@ from flashstate.replay.table import show
 from flashstate.replay.totals import Totals, summary
 from flashstate.replay.verdict import reasons
 from flashstate.traces.session import TraceError
+from flashstate.urls import without_passwords
 
 _INTERRUPTED: Final = 130
 
@@ -118,7 +119,7 @@ def _run(options: Options, records: Path, resume: Path | None, *, as_json: bool)
     errors = Console(stderr=True)
     for target in targets:
         if not target.says_cached:
-            errors.print(f"[yellow]{target.url} does not report cached tokens: no hit rate without "
+            errors.print(f"[yellow]{without_passwords(target.url)} does not report cached tokens: no hit rate without "
                          "--enable-prompt-tokens-details (vLLM) or --enable-cache-report (SGLang)[/]")  # fmt: skip
     parameters = options.parameters(traces, targets[0].model.name)
     totals = Totals()
@@ -174,7 +175,7 @@ def _head(parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": secrets.token_hex(6),
         "version": __version__,
-        "command": shlex.join(["flashstate", *sys.argv[1:]]),
+        "command": without_passwords(shlex.join(["flashstate", *sys.argv[1:]])),
         "parameters": parameters,
     }
 

@@ -26,6 +26,7 @@ from flashstate.replay.sessions import Ended, Player
 from flashstate.replay.totals import Totals, percentiles
 from flashstate.replay.transcript import Transcript
 from flashstate.replay.watch import Watch, counters
+from flashstate.urls import without_passwords
 
 T = TypeVar("T")
 
@@ -157,7 +158,7 @@ class _Part:
         client, watch = _at(self._clients, ended.session), _at(self._watches, ended.session)
         watch.saw(ended.record, self._now_s)
         self._note({
-            "event": "request", "session": ended.session, "play": ended.play, "server": client.url,
+            "event": "request", "session": ended.session, "play": ended.play, "server": without_passwords(client.url),
             "measured": self._measured, "says_cached": ended.says_cached,
         } | _rounded(asdict(ended.record)))  # fmt: skip
 
@@ -183,7 +184,7 @@ class _Part:
                 self._late_s.append(max(0.0, self._now_s - due_s))
             on_tick(self._now_s)
             for watch in self._watches:
-                if (why := watch.gone(self._now_s, self._load.stall_s)) is not None:
+                if (why := watch.gone(self._load.stall_s)) is not None:
                     self.stop(why)
 
     @property
@@ -229,7 +230,9 @@ def _told_of_signals(stop: Callable[[str], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, interrupt)
+        # What nohup has switched off stays off.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, interrupt)
     try:
         yield
     finally:

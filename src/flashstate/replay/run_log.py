@@ -53,8 +53,8 @@ class RunLog:
                 f"{path}: exists: name another file with --records, or go on with --resume {path}"
             ) from None
         log = cls(path, {"kind": KIND, "format": FORMAT, **head}, descriptor)
-        _lock(path, descriptor)
         try:
+            _lock(path, descriptor)
             log.append(log.head)
         except OSError:
             path.unlink(missing_ok=True)  # or it would stand in the way of the next try

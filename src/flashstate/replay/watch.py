@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from flashstate.replay.record import Record
+from flashstate.urls import without_passwords
 
 Counts = Mapping[str, float]
 
@@ -17,6 +18,7 @@ class Watch:
     def __init__(self, url: str, counts: Counts | None = None) -> None:
         self._url, self._counts = url, counts
         self._down_since_s: float | None = None
+        self._failed_s = 0.0
         self._last_error = ""
         self._refused = False
         self.restarts = 0
@@ -28,16 +30,19 @@ class Watch:
             self.restarts += self._refused
             self._refused, self._down_since_s = False, None
             return
-        self._last_error = record.error
+        self._last_error, self._failed_s = record.error, now_s
         self._refused |= record.error_kind == "refused"
         if self._down_since_s is None:
             self._down_since_s = now_s
 
-    def gone(self, now_s: float, limit_s: float) -> str | None:
-        """Why not to go on: all requests have failed for `limit_s` seconds. None as long as it answers."""
-        if self._down_since_s is None or now_s - self._down_since_s < limit_s:
+    def gone(self, limit_s: float) -> str | None:
+        """Why not to go on: requests have failed, and none succeeded, over `limit_s` seconds. None if it answers.
+
+        One failure alone, however long ago, tells little of a server that has not been asked since.
+        """
+        if self._down_since_s is None or self._failed_s - self._down_since_s < limit_s:
             return None
-        return f"{self._url} answered nothing for {limit_s:g} s, last: {self._last_error}"
+        return f"{without_passwords(self._url)} answered nothing for {limit_s:g} s, last: {self._last_error}"
 
     def compare(self, counts: Counts | None) -> None:
         """Counters of its /metrics page, later: a process's own counters never fall."""

@@ -71,7 +71,7 @@ def read_sample(page: str, at_s: float) -> Sample:
                     missed[found.labels.get("reason", "")] += found.value
     except ValueError as error:
         raise MetricsError(f"/metrics is no Prometheus page: {error}") from None
-    strange = next((name for name in _READ if not isfinite(sums[name])), None)
+    strange = next((name for name in _READ if not isfinite(sums.get(name, 0.0))), None)
     if strange is not None:
         raise MetricsError(f"/metrics: {strange} is {sums[strange]}: must be a finite number")
     if PROMPT not in sums:

@@ -15,6 +15,7 @@ from flashstate.economics.prices import Prices
 from flashstate.economics.show import dollars
 from flashstate.report.figures import NONE, count, pair, percent, seconds
 from flashstate.report.simulation import MISS_REASONS
+from flashstate.urls import without_passwords
 from flashstate.watch.window import Away, Reading
 
 State = Reading | Away
@@ -64,7 +65,7 @@ def draw(servers: Mapping[str, State], overlay: Overlay, window_s: float, now: d
 
 
 def _name(url: str) -> str:
-    return url.split("://", 1)[-1]
+    return without_passwords(url).split("://", 1)[-1]
 
 
 def _state(state: State) -> Text:
