@@ -62,6 +62,16 @@ def test_clients_that_always_turn_back_make_the_prompt_s_end_worth_more() -> Non
     assert exact.best(spots, 0, 2200, 0, COST) == spots[1]
 
 
+def test_a_turn_back_or_two_do_not_move_the_prompt_s_end_for_everybody() -> None:
+    exact = Exact()
+    for _ in range(2):
+        exact.learn(2, 1000)
+    assert exact.spots(make_prompt())[-1].position == 2199
+    for _ in range(20):
+        exact.learn(150, 1000)
+    assert exact.spots(make_prompt())[-1].position == 2200 - 192
+
+
 @given(st.integers(2, 5000), st.integers(0, 5000), st.integers(0, 5000), st.lists(st.integers(1, 5000)))
 def test_whatever_it_offers_lies_in_what_is_computed(
     tokens: int, resumed: int, resident: int, shared: list[int]

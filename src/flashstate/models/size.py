@@ -83,10 +83,10 @@ class Size:
         blocks = self.blocks
         chosen = " (the fewest vLLM would choose)" if blocks.tokens == self.gpu.block_tokens else ""
         count = "1 block" if blocks.checkpoint_blocks == 1 else f"{blocks.checkpoint_blocks} blocks"
-        with_auxiliary = ", one of them for auxiliary state," if self.gpu.auxiliary_bytes else ""
+        with_auxiliary = ", one of them for auxiliary state" if self.gpu.auxiliary_bytes else ""
         return (
             f"Blocks of {blocks.tokens:,} tokens{chosen}, {_megabytes(blocks.block_bytes)} each: a checkpoint takes "
-            f"[bold]{count}[/]{with_auxiliary} the room of [bold]{blocks.checkpoint_tokens:,}[/] tokens of KV."
+            f"[bold]{count}[/]{with_auxiliary}, the room of [bold]{blocks.checkpoint_tokens:,}[/] tokens of KV."
         )
 
 

@@ -26,6 +26,8 @@ class Exact(Learnt):
 
     name = "exact"
     first = 0
+    # Identical prompts are what a client tries first: a turn back or two by others must not take that away.
+    prior_weight = 64.0
 
     def __init__(self) -> None:
         super().__init__()

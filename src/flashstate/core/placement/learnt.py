@@ -24,10 +24,11 @@ class Learnt(Placement):
     name = "learnt"
 
     first = FIRST
+    prior_weight = PRIOR_WEIGHT
 
     def __init__(self) -> None:
         self._turned_back = [0.0] * (STEPS + 1)
-        self._turned_back[self.first] = PRIOR_WEIGHT
+        self._turned_back[self.first] = self.prior_weight
         self._uncached = 1000.0
 
     @property
