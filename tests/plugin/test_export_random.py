@@ -174,22 +174,24 @@ def test_a_request_is_not_preempted_for_a_copy_of_its_own_state(tight: EnginePro
     tight.call("check_idle")
 
 
-@pytest.mark.parametrize("position", [2 * BLOCK, 3 * BLOCK - 1])
+@pytest.mark.parametrize("before", [50, 200, 350, 500])
 def test_a_state_at_a_chunk_s_end_and_one_inside_the_next_keep_blocks_of_their_own(
-    tight: EngineProcess, fresh: Tokens, position: int
+    tight: EngineProcess, fresh: Tokens, before: int
 ) -> None:
-    """The first is copied while the step is scheduled that exports the second."""
+    """The first is copied while the step is scheduled that exports the second; few other blocks are to be had."""
     if not tight.call("exports_in_chunk"):
         pytest.skip("only inside a chunk can a named position be had")
-    assert tight.call("reset")
-    named = {"flashstate_checkpoints": [2 * BLOCK]}
-    chunks = ((0, 2 * BLOCK), (2 * BLOCK, BLOCK))
-    first = Ask(f"two{position}", fresh(3 * BLOCK), max_tokens=2, chunks=chunks, extra=named)
-    assert tight.ask(first).chunks[:2] == chunks
-    following = Ask(f"from{position}", first.tokens[:position] + fresh(50), max_tokens=6)
-    answer = tight.ask(following)
-    assert answer.cached == position
-    (found,) = compare(tight, following, answer)
-    assert found.segment.is_exact
-    assert found.difference == 0.0
+    named = {"flashstate_checkpoints": [79]}
+    for position in (79, 158):
+        for i in range(3):
+            tight.ask(Ask(f"fills{before}-{position}-{i}", fresh(before), max_tokens=2))
+        name = f"{before}-{position}"
+        first = Ask(f"two{name}", fresh(159), max_tokens=1, chunks=((0, 79), (79, 80)), extra=named)
+        assert tight.ask(first).chunks == first.chunks
+        following = Ask(f"from{name}", first.tokens[:position] + fresh(50), max_tokens=6)
+        answer = tight.ask(following)
+        assert answer.cached == position
+        (found,) = compare(tight, following, answer)
+        assert found.segment.is_exact
+        assert found.difference == 0.0
     tight.call("check_idle")

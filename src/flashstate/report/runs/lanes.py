@@ -22,7 +22,7 @@ _TOP: Final = 8
 _PITCH: Final = 26
 _BAR: Final = 16
 _BOTTOM: Final = 40
-_NAME: Final = 16
+_NAME: Final = 13
 
 FILLS: Final = {
     "resumed": "resumed from a state",
