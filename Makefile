@@ -24,7 +24,7 @@ demo: $(STAMP) ## stock vLLM against flashstate, side by side (DEMO_ARGS="--quic
 	@$(BIN)/flashstate demo $(DEMO_ARGS)
 
 test: $(STAMP) ## all tests, real engines included (TEST_ARGS="-m 'not engine'" leaves them out)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(TEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import directions
 	@$(BIN)/ruff check .

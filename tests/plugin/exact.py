@@ -21,9 +21,9 @@ A state one token off changes 0.6 to 1.4 with GDN, 0.06 to 0.2 with Mamba-2.
 """
 
 BATCHED = 0.12
-"""What other requests in the same step may change (seen: 0.11): vLLM's matrix products round otherwise at four rows or
-fewer, and Mamba-2's CPU kernels by a row's place in the batch, now and then by a bit. The replay is alone; it equals
-bit for bit with the same others beside it."""
+"""What other requests in the same step may change (seen: 0.11): vLLM's matrix products round by the number of rows, on
+some CPUs nearly always (an Intel Xeon: 10 of 19 answers of six conversations together), on others hardly ever. The
+replay is alone. Tests of one request at a time demand equal bits."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,14 @@ def compare(engine: EngineProcess, ask: Ask, answer: Answer) -> list[Compared]:
     return found
 
 
-def assert_exact(engine: EngineProcess, asks: Iterable[Ask], answers: dict[str, Answer]) -> None:
-    """Every answer's every segment equals its replay, bit for bit."""
+def assert_exact(
+    engine: EngineProcess, asks: Iterable[Ask], answers: dict[str, Answer], within: float = 0.0
+) -> None:
+    """Every answer's every segment equals its replay, bit for bit (`within` BATCHED where they ran together)."""
     for ask in asks:
         for found in compare(engine, ask, answers[ask.name]):
             assert found.segment.is_exact, found
-            assert found.difference == 0.0, found
+            assert found.difference <= within, found
 
 
 def assert_right(compared: Iterable[Compared]) -> str:
@@ -113,7 +115,6 @@ def assert_right(compared: Iterable[Compared]) -> str:
     batched = [found for found in exact if found.difference != 0.0]
     mixed = [found for found in compared if not found.segment.is_exact]
     assert not (late := [f for f in batched if f.difference > BATCHED]), late
-    assert len(batched) <= len(exact) // 10, batched
     assert [found for found in mixed if found.difference > ROUNDING] == []
     return (
         f"{len(compared)} segments compared, {sum(found.segment.resumed > 0 for found in compared)} resumed: "

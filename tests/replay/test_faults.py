@@ -79,7 +79,7 @@ def test_a_server_that_is_started_again_is_noticed(records: Path) -> None:
 )
 def test_failures_are_counted_by_kind_and_named(records: Path, fault: str, kind: str) -> None:
     with ServerProcess(fault, first=40, delay_s=0.001) as server:
-        more = ("--measure", "6", "--stall-timeout", "1", "--token-scale", "5")
+        more = ("--measure", "15", "--stall-timeout", "1", "--token-scale", "5")
         code, found = replay_json(server.url, records, *more)
     assert (code, found["verdict"]) == (1, "invalid")
     assert found["errors"].keys() == {kind}
