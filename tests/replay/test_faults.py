@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from flashstate.replay.run_log import read_events
+from tests.full_disk import full_after
 from tests.replay.runs import ServerProcess, events, replay, wait_for
 
 
@@ -86,17 +86,6 @@ def test_failures_are_counted_by_kind_and_named(records: Path, fault: str, kind:
     assert "answered nothing for 1 s, last: " + kind in found["reasons"][0]
     assert any("of the measured requests failed, 5% may" in reason for reason in found["reasons"])
     check_intact(records, found)
-
-
-@contextmanager
-def full_after(size: int) -> Iterator[None]:
-    """No file of ours can grow beyond that, as on a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_stops_the_run_and_leaves_what_is_written(records: Path) -> None:

@@ -3,9 +3,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,6 +17,7 @@ from flashstate.report.published import comparisons
 from flashstate.report.simulation import HIT_RATE, REDUNDANT, SERVED, Simulation, share, simulation
 from flashstate.report.simulation_table import simulation_tables
 from flashstate.report.simulation_view import tables, telling_load
+from tests.full_disk import full_after
 from tests.report.test_report import Page
 
 SERVED_FIGURES = {
@@ -307,17 +305,6 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     code, _, errors = report(str(pipe), "--html", str(tmp_path / "r.html"))
     assert (code, errors) == (1, f"flashstate: {pipe}: is not a regular file\n")
-
-
-@contextmanager
-def full_after(size: int) -> Iterator[None]:
-    """No file of ours can grow beyond that, as on a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("before", [None, "the page of yesterday"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from itertools import count
 
-from flashstate.core.path import TokenPath, TokenRun
+from flashstate.core.path import TokenPath, common_length
 
 _Level = dict[Hashable, None]
 
@@ -73,11 +72,4 @@ class LivePrompts:
     def _common(self, path: TokenPath, other: TokenPath, start: int) -> int:
         """Tokens in common from `start` on, less than a block: their keys differ beyond."""
         stop = min(start + self._block_tokens - 1, len(path), len(other))
-        return _equal(path.tokens(start, stop), other.tokens(start, stop))
-
-
-def _equal(a: TokenRun, b: TokenRun) -> int:
-    """How many tokens two runs of one length begin with in common."""
-    if a == b:
-        return len(a)
-    return next(i for i in count() if a[i] != b[i])
+        return common_length(path.tokens(start, stop), other.tokens(start, stop))

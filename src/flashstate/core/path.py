@@ -108,12 +108,13 @@ class Piece:
         end = min(stop, boundary)
         mine, theirs = self.ids[start - self.start : end - self.start], path.tokens(start, end)
         if mine != theirs:
-            return start + _common_length(mine, theirs)
+            return start + common_length(mine, theirs)
         # Equal tokens under unequal keys: they differ in something the tokens do not show. No match.
         return end if end < boundary else start
 
 
-def _common_length(a: TokenRun, b: TokenRun) -> int:
+def common_length(a: TokenRun, b: TokenRun) -> int:
+    """Tokens that both runs begin with. O(log tokens) comparisons of slices."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2

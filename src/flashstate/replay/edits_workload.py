@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from flashstate.replay.endless import EndlessWork
 from flashstate.replay.plan import Play, Step
 from flashstate.replay.recorded import Scale
 from flashstate.traces.session import MAIN_AGENT
@@ -26,18 +27,8 @@ GAP_S: Final = (1.0, 20.0)
 
 
 @dataclass(frozen=True)
-class EditsWorkload:
+class EditsWorkload(EndlessWork):
     """`sessions` at a time, for ever: each plays conversations of TURNS turns, the first one from its middle."""
-
-    sessions: int
-    scale: Scale
-    seed: int
-    spread_s: float = 20.0
-
-    @property
-    def requests(self) -> None:
-        """It goes on for ever."""
-        return None
 
     @property
     def most_tokens(self) -> int:
@@ -67,10 +58,6 @@ class EditsWorkload:
             "spread_s": self.spread_s,
             "seed": self.seed,
         }
-
-    def start_s(self, session: int) -> float:
-        """Sessions begin one after another."""
-        return self.spread_s * session / self.sessions
 
     def plays(self, session: int) -> Iterator[Play]:
         """Conversation after conversation; the first starts with the prompt of a turn between 25% and 75%."""

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from flashstate.replay.endless import EndlessWork
 from flashstate.replay.plan import Play, Step
-from flashstate.replay.recorded import Scale
 from flashstate.traces.session import MAIN_AGENT
 
 MEAN_OUTPUT_TOKENS: Final = 2292
@@ -27,18 +27,8 @@ _SIGMA: Final = 1.2
 
 
 @dataclass(frozen=True)
-class MathWorkload:
+class MathWorkload(EndlessWork):
     """`sessions` at a time, for ever, each asking its next question when the last one is answered."""
-
-    sessions: int
-    scale: Scale
-    seed: int
-    spread_s: float = 20.0
-
-    @property
-    def requests(self) -> None:
-        """It goes on for ever."""
-        return None
 
     @property
     def most_tokens(self) -> int:
@@ -62,10 +52,6 @@ class MathWorkload:
             "spread_s": self.spread_s,
             "seed": self.seed,
         }
-
-    def start_s(self, session: int) -> float:
-        """Sessions begin one after another."""
-        return self.spread_s * session / self.sessions
 
     def plays(self, session: int) -> Iterator[Play]:
         """Each play is one request."""
