@@ -11,7 +11,7 @@ from rich.console import Console
 
 from flashstate.console import fail
 from flashstate.economics.accounts import account
-from flashstate.economics.price_file import choose, read_presets, shipped_presets
+from flashstate.economics.options import PresetOption, PricesOption, chosen_prices
 from flashstate.economics.results_file import Measured, read_results
 from flashstate.economics.serving import Rates, Serving
 from flashstate.economics.show import as_json, show
@@ -36,12 +36,8 @@ def cost(
     gpus: Annotated[
         int | None, typer.Option(metavar="N", help="GPUs of one engine (default: the file's, or 1).")
     ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Price presets in YAML, instead of the shipped ones.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the price presets (default: the first).")
-    ] = None,
+    prices: PricesOption = None,
+    preset: PresetOption = None,
     vary: Annotated[
         bool, typer.Option("--sensitivity", help="Profit over GPU prices and cached-token discounts, too.")
     ] = False,
@@ -54,7 +50,7 @@ def cost(
         "--hit-rate": hit_rate,
     }
     try:
-        at = choose(shipped_presets() if prices is None else read_presets(prices), preset)
+        at = chosen_prices(prices, preset)
         measured = _measured(results, rates, gpus)
     except ValueError as error:
         fail(str(error))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flashstate.console import fail
-from flashstate.economics.price_file import choose, read_presets, shipped_presets
+from flashstate.economics.options import PresetOption, PricesOption, chosen_prices
 from flashstate.economics.serving import MOST_GPUS
 from flashstate.report.page import write_page
 from flashstate.report.runs.figures import Costs
@@ -31,18 +31,14 @@ def report(
     ],
     html: Annotated[Path, typer.Option(metavar="OUT", help="The page to write: one file, needs no network.")],
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of one engine, for its profit.")] = 1,
-    prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Price presets in YAML, instead of the shipped ones.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the price presets (default: the first).")
-    ] = None,
+    prices: PricesOption = None,
+    preset: PresetOption = None,
 ) -> None:
     """Make one page of measured runs and simulations: engines side by side, sessions, misses and their reasons."""
     if not 1 <= gpus <= MOST_GPUS:
         fail(f"--gpus {gpus}: must be from 1 to {MOST_GPUS:,}, the GPUs of one engine")
     try:
-        costs = Costs(choose(shipped_presets() if prices is None else read_presets(prices), preset), gpus)
+        costs = Costs(chosen_prices(prices, preset), gpus)
         files = labelled(results)
         for _, path in files:
             if html.exists() and path.exists() and html.samefile(path):

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Final
 
 import aiohttp
@@ -15,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from flashstate.console import fail
-from flashstate.economics.price_file import choose, read_presets, shipped_presets
+from flashstate.economics.options import PresetOption, PricesOption, chosen_prices
 from flashstate.economics.serving import MOST_GPUS
 from flashstate.watch.poll import TIMEOUT_S, base_url, fetch_all
 from flashstate.watch.screen import Overlay, State, draw
@@ -37,12 +36,8 @@ def watch(
         bool, typer.Option("--once", help="Look twice, an interval apart, print that and exit.")
     ] = False,
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of one server, for its profit.")] = 1,
-    prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Price presets in YAML, instead of the shipped ones.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the price presets (default: the first).")
-    ] = None,
+    prices: PricesOption = None,
+    preset: PresetOption = None,
 ) -> None:
     """Watch running servers side by side: throughput, hit rate, misses by reason, profit. Ctrl-C ends it.
 
@@ -51,7 +46,7 @@ def watch(
     try:
         _check(urls, interval, window, gpus)
         servers = list(dict.fromkeys(map(base_url, urls)))
-        overlay = Overlay(choose(shipped_presets() if prices is None else read_presets(prices), preset), gpus)
+        overlay = Overlay(chosen_prices(prices, preset), gpus)
     except ValueError as error:
         fail(str(error))
 
