@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flashstate import __version__
+from flashstate.bench.command import bench
 from flashstate.console import fail
 from flashstate.demo.command import demo
 from flashstate.economics.command import cost
@@ -34,6 +35,7 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_
 
 
 app.command(name="demo")(demo)
+app.command(name="bench")(bench)
 app.command(name="replay")(replay)
 app.command(name="simulate")(simulate)
 app.command(name="check-log")(check_event_log)
@@ -89,7 +91,7 @@ def doctor(
     try:
         healthy = checkup(model, wheel, as_json)
     except ValueError as error:
-        fail(str(error), 2)
+        fail(str(error))
     raise typer.Exit(0 if healthy else 1)
 
 

@@ -36,9 +36,15 @@ async def main(port: int, fault: str, number: int) -> None:
     async def health(request: web.Request) -> web.Response:
         return web.Response()
 
-    engine = FakeEngine(delay_s=0.001)
+    async def reset(request: web.Request) -> web.Response:
+        print("cache emptied", flush=True)
+        return web.Response()
+
+    engine = FakeEngine(delay_s=0.001, models=("demo",))
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/v1/completions", completions)
+    app.router.add_get("/v1/models", engine.list_models)
+    app.router.add_post("/reset_prefix_cache", reset)
     app.router.add_get("/metrics", engine.metrics)
     app.router.add_get("/health", health)
     runner = web.AppRunner(app)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from flashstate.bench.cores import Cores, divide
+from flashstate.bench.engine import STOCK_DEFAULT, Engine, engines
+from flashstate.bench.error import BenchError
+from flashstate.bench.launch import serve_command, serve_environment
 from flashstate.demo.cache import cache_blocks, working_set
 from flashstate.demo.comparison import Run, best
-from flashstate.demo.cores import Cores, divide
-from flashstate.demo.engine import STOCK_DEFAULT, Engine, engines
-from flashstate.demo.error import DemoError
-from flashstate.demo.launch import serve_command, serve_environment
 from flashstate.demo.options import Options
 from flashstate.demo.summary import errors_by_kind, summarise
 from flashstate.replay.driver import Replay
@@ -49,7 +49,7 @@ def test_one_session_still_fits_the_small_cache() -> None:
     workload = SyntheticWorkload(Shape(sessions=1), 1)
     blocks = cache_blocks("small", workload, OPTIONS.family)
     assert blocks * OPTIONS.family.block_size > workload.most_tokens
-    with pytest.raises(DemoError, match=r"needs \d+ blocks"):
+    with pytest.raises(BenchError, match=r"needs \d+ blocks"):
         cache_blocks("5", workload, OPTIONS.family)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from flashstate.demo.cores import available_cores, divide
-from flashstate.demo.launch import serve_environment
-from flashstate.demo.server import HOST, Server, free_port
+from flashstate.bench.cores import available_cores, divide
+from flashstate.bench.launch import serve_environment
+from flashstate.bench.server import HOST, Server, free_port
 from flashstate.models.tiny import FAMILIES
 
 NAME = "tiny"

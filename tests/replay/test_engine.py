@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from flashstate.bench.cores import available_cores, divide
+from flashstate.bench.launch import serve_environment
+from flashstate.bench.server import HOST, Server, free_port
 from flashstate.cli import app
-from flashstate.demo.cores import available_cores, divide
-from flashstate.demo.launch import serve_environment
-from flashstate.demo.server import HOST, Server, free_port
 from flashstate.models.tiny import FAMILIES, write_tiny_model
 from flashstate.replay.client import Model
 from flashstate.replay.preflight import probe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flashstate.demo.error import DemoError
+from flashstate.bench.error import BenchError
 from flashstate.models.tiny import Family
 from flashstate.replay.plan import Workload
 
@@ -20,7 +20,7 @@ Less where work is endless: its sessions are counted at their mean length, and p
 def cache_blocks(setting: str, workload: Workload, family: Family) -> int:
     """Blocks for `setting`: small, large (all of a fixed piece of work fits), or a number.
 
-    Raises DemoError for anything else, and for a cache that cannot hold the longest request.
+    Raises BenchError for anything else, and for a cache that cannot hold the longest request.
     """
     least = _least(workload, family)
     if setting == "small":
@@ -29,9 +29,9 @@ def cache_blocks(setting: str, workload: Workload, family: Family) -> int:
     if setting == "large":
         return 2 * _everything(workload, family)
     if not setting.isascii() or not setting.isdigit():
-        raise DemoError(f"--cache {setting}: choose small, large, or a number of blocks")
+        raise BenchError(f"--cache {setting}: choose small, large, or a number of blocks")
     if int(setting) < least:
-        raise DemoError(
+        raise BenchError(
             f"--cache {setting}: the longest request, {workload.most_tokens} tokens, needs {least} blocks of "
             f"{family.block_size} tokens; give that or more"
         )

@@ -15,16 +15,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from flashstate.bench.cores import available_cores, divide
+from flashstate.bench.engine import engines
+from flashstate.bench.error import BenchError
+from flashstate.bench.machine import check_vllm
+from flashstate.bench.server import check_port
 from flashstate.demo.cache import cache_blocks
 from flashstate.demo.comparison import Comparison
-from flashstate.demo.cores import available_cores, divide
-from flashstate.demo.engine import engines
-from flashstate.demo.error import DemoError
-from flashstate.demo.machine import check_vllm
 from flashstate.demo.options import Options
 from flashstate.demo.run import run_all
 from flashstate.demo.screen import Screen
-from flashstate.demo.server import check_port
 from flashstate.models.tiny import write_tiny_model
 from flashstate.report.table import comparison as comparison_table
 
@@ -81,7 +81,7 @@ def run_demo(options: Options, console: Console, errors: Console) -> int:
         _report(comparison, console)
         errors.print(f"interrupted{_kept(comparison)}", style="yellow", highlight=False, soft_wrap=True)
         return _INTERRUPTED
-    except (DemoError, OSError) as error:
+    except (BenchError, OSError) as error:
         _report(comparison, console)
         errors.print("error:", style="bold red", end=" ")
         errors.print(f"{error}{_kept(comparison)}", markup=False, highlight=False, soft_wrap=True)
@@ -96,7 +96,7 @@ def _prepare(options: Options) -> Comparison:
     workload = options.workload()
     family = options.family
     if workload.most_tokens > family.max_model_len:
-        raise DemoError(
+        raise BenchError(
             f"the longest request has {workload.most_tokens} tokens, the model takes {family.max_model_len}: "
             "give a larger --token-scale"
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flashstate.bench.engine import Engine
+from flashstate.bench.machine import machine, versions
 from flashstate.demo.curves import curves
-from flashstate.demo.engine import Engine
-from flashstate.demo.machine import machine, versions
 from flashstate.demo.options import Options
 from flashstate.demo.summary import errors_by_kind, summarise
 from flashstate.replay.driver import Replay

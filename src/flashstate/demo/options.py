@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from flashstate.demo.error import DemoError
+from flashstate.bench.error import BenchError
 from flashstate.models.tiny import FAMILIES, Family
 from flashstate.replay.driver import Window
 from flashstate.replay.plan import Workload
@@ -42,28 +42,28 @@ class Options:
     port: int | None = None
 
     def check(self) -> None:
-        """Raises DemoError for the first option that makes no sense."""
+        """Raises BenchError for the first option that makes no sense."""
         if self.model not in COMPARABLE:
             known = ", ".join(COMPARABLE)
             why = "stock vLLM cannot serve it on a CPU, so there is nothing to compare; " * (
                 self.model in FAMILIES
             )
-            raise DemoError(f"--model {self.model}: {why}choose one of {known}")
+            raise BenchError(f"--model {self.model}: {why}choose one of {known}")
         if self.quick and self.full:
-            raise DemoError("--quick and --full: choose one")
+            raise BenchError("--quick and --full: choose one")
         if not self.traces and (self.token_scale is not None or self.time_scale is not None):
-            raise DemoError("--token-scale and --time-scale scale traces: name one with --trace")
+            raise BenchError("--token-scale and --time-scale scale traces: name one with --trace")
         _above("--token-scale", self.token_scale)
         _above("--time-scale", self.time_scale)
         _above("--window", self.window_s)
         if self.warmup_s is not None and not 0 <= self.warmup_s < math.inf:
-            raise DemoError(f"--warmup {self.warmup_s:g}: must be 0 or more seconds")
+            raise BenchError(f"--warmup {self.warmup_s:g}: must be 0 or more seconds")
         if self.sessions is not None and not 1 <= self.sessions <= 1000:
-            raise DemoError(f"--sessions {self.sessions}: must be from 1 to 1000")
+            raise BenchError(f"--sessions {self.sessions}: must be from 1 to 1000")
         if not 0 <= self.seed < 2**32:
-            raise DemoError(f"--seed {self.seed}: must be from 0 to 4294967295")
+            raise BenchError(f"--seed {self.seed}: must be from 0 to 4294967295")
         if self.port is not None and not 1 <= self.port <= 65535:
-            raise DemoError(f"--port {self.port}: must be from 1 to 65535")
+            raise BenchError(f"--port {self.port}: must be from 1 to 65535")
 
     @property
     def family(self) -> Family:
@@ -71,7 +71,7 @@ class Options:
         return FAMILIES[self.model]
 
     def workload(self) -> Workload:
-        """The work to put before each engine. Raises DemoError for a trace that cannot be read."""
+        """The work to put before each engine. Raises BenchError for a trace that cannot be read."""
         if not self.traces:
             shape = Shape(sessions=self.sessions or Shape.sessions, turns=5 if self.quick else Shape.turns)
             return SyntheticWorkload(shape, self.seed)
@@ -92,11 +92,11 @@ class Options:
 
 def _above(option: str, value: float | None) -> None:
     if value is not None and not 0 < value < math.inf:
-        raise DemoError(f"{option} {value:g}: must be above 0")
+        raise BenchError(f"{option} {value:g}: must be above 0")
 
 
 def _read(path: Path) -> Session:
     try:
         return read_weka(path)
     except TraceError as error:
-        raise DemoError(f"--trace {error}") from None
+        raise BenchError(f"--trace {error}") from None

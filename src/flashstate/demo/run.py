@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 from collections import Counter
-from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import TypeVar
 
+from flashstate.bench.cores import Cores, pinned
+from flashstate.bench.engine import Engine
+from flashstate.bench.error import BenchError
+from flashstate.bench.launch import MODEL_NAME, serve_command, serve_environment
+from flashstate.bench.server import Server, free_port, running, while_alive
 from flashstate.demo.comparison import Comparison
-from flashstate.demo.cores import Cores
-from flashstate.demo.engine import Engine
-from flashstate.demo.error import DemoError
-from flashstate.demo.launch import MODEL_NAME, serve_command, serve_environment
 from flashstate.demo.screen import Screen
-from flashstate.demo.server import Server, free_port, running
 from flashstate.models.tiny import Family
 from flashstate.replay.client import CompletionClient
 from flashstate.replay.driver import Replay, replay
 from flashstate.replay.record import Record
 
-T = TypeVar("T")
 _TICK_S = 0.25
 
 
 async def run_all(comparison: Comparison, model: Path, cores: Cores, screen: Screen) -> None:
-    """Measures each engine in turn. Raises DemoError; what was measured before is then in `comparison`."""
-    with _on(cores.client):
+    """Measures each engine in turn. Raises BenchError; what was measured before is then in `comparison`."""
+    with pinned(cores.client):
         for engine in comparison.engines:
             await _run(comparison, engine, model, cores, screen)
 
@@ -48,7 +43,7 @@ async def _run(comparison: Comparison, engine: Engine, model: Path, cores: Cores
     screen.starting(engine.name)
     async with running(server, cores.server) as start_s:
         screen.replaying(engine.name, _total(comparison), start_s)
-        result = await _while_alive(server, _replay(comparison, engine, server, screen))
+        result = await while_alive(server, _replay(comparison, engine, server, screen))
     screen.finished(engine.name)
     _check_answers(engine, result)
     comparison.add(engine, result, start_s)
@@ -91,40 +86,15 @@ def _total(comparison: Comparison) -> float:
     return float(comparison.workload.requests or 0)
 
 
-async def _while_alive(server: Server, work: Coroutine[None, None, T]) -> T:
-    """The work's result; DemoError as soon as the server has died."""
-    working, death = asyncio.ensure_future(work), asyncio.ensure_future(server.wait())
-    try:
-        await asyncio.wait({working, death}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise server.died()
-        return working.result()
-    finally:
-        working.cancel()
-        death.cancel()
-        await asyncio.gather(working, death, return_exceptions=True)
-
-
 def _check_answers(engine: Engine, result: Replay) -> None:
     errors = Counter(record.error for record in result.measured)
     if not result.measured:
-        raise DemoError(f"{engine.name}: no request ended in the measured time; give a longer --window")
+        raise BenchError(f"{engine.name}: no request ended in the measured time; give a longer --window")
     if None not in errors:
         most, _ = errors.most_common(1)[0]
-        raise DemoError(f"{engine.name}: all {len(result.measured)} requests failed, most with: {most}")
+        raise BenchError(f"{engine.name}: all {len(result.measured)} requests failed, most with: {most}")
 
 
 def token_ids(family: Family) -> range:
     """The token ids that prompts are made of: all but the special ones, which come first."""
     return range(16, family.vocab_size)
-
-
-@contextlib.contextmanager
-def _on(cores: frozenset[int]) -> Iterator[None]:
-    """Keeps this process on some cores for a while."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -25,3 +27,14 @@ def divide(available: frozenset[int]) -> Cores:
 def available_cores() -> frozenset[int]:
     """The cores that this process may use (`taskset` narrows them)."""
     return frozenset(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def pinned(cores: frozenset[int]) -> Iterator[None]:
+    """Keeps this process on some cores for a while."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,7 +1,7 @@
-"""What stops a demo."""
+"""What stops a comparison of engines."""
 
 from __future__ import annotations
 
 
-class DemoError(Exception):
+class BenchError(Exception):
     """Something that a user can understand and act on. One line, at times followed by lines of a log."""

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import flashstate
-from flashstate.demo.error import DemoError
+from flashstate.bench.error import BenchError
 
 
 def machine() -> dict[str, object]:
@@ -37,9 +37,9 @@ def versions() -> dict[str, str]:
 
 
 def check_vllm() -> None:
-    """Raises DemoError if vLLM is not installed."""
+    """Raises BenchError if vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
-        raise DemoError(
+        raise BenchError(
             f"vLLM is not installed for {sys.executable}: pip install 'flashstate[cpu]', "
             "or 'flashstate[cuda]' on a machine with a GPU"
         )

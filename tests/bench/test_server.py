@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flashstate.bench.error import BenchError
+from flashstate.bench.server import HOST, Server, check_port, free_port, running
 from flashstate.demo import server as module
-from flashstate.demo.error import DemoError
-from flashstate.demo.server import HOST, Server, check_port, free_port, running
 from tests.demo.processes import ROOT, alive, all_gone, children_in, fake_command, fake_environment
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
@@ -74,7 +74,7 @@ def test_a_server_that_dies_at_once_says_why(tmp_path: Path) -> None:
         async with running(server):
             pytest.fail("it is not up")
 
-    with pytest.raises(DemoError) as caught:
+    with pytest.raises(BenchError) as caught:
         asyncio.run(go())
     first, cause, *rest = str(caught.value).splitlines()
     assert first == "fake: the server died (exit code 3)"
@@ -91,7 +91,7 @@ def test_a_server_that_is_never_up_is_given_up(tmp_path: Path, monkeypatch: pyte
         async with running(server):
             pytest.fail("it is not up")
 
-    with pytest.raises(DemoError, match="not up after"):
+    with pytest.raises(BenchError, match="not up after"):
         asyncio.run(go())
     assert all_gone(children_in(server.log))
 
@@ -112,7 +112,7 @@ def test_a_busy_port_is_refused_in_one_line() -> None:
         other.bind((HOST, 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(DemoError) as caught:
+        with pytest.raises(BenchError) as caught:
             check_port(port)
     assert str(caught.value).startswith(f"port {port} on 127.0.0.1: Address already in use; choose another")
     check_port(free_port())

@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from flashstate.demo.cores import Cores
-from flashstate.demo.engine import Engine
-from flashstate.demo.server import HOST
+from flashstate.bench.cores import Cores
+from flashstate.bench.engine import Engine
+from flashstate.bench.server import HOST
 from flashstate.models.tiny import Family
 
 MODEL_NAME = "demo"

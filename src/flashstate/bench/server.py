@@ -9,12 +9,15 @@ import re
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 
-from flashstate.demo.error import DemoError
+from flashstate.bench.error import BenchError
+
+T = TypeVar("T")
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 300.0
@@ -40,10 +43,16 @@ class Server:
         """Where it answers."""
         return f"http://{HOST}:{self.port}"
 
+    @property
+    def group(self) -> int:
+        """The number of its process group."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
     async def start(self, cores: frozenset[int] | None = None) -> float:
         """Starts the process and waits until it answers; returns the seconds that took.
 
-        `cores`: what it may run on. Raises DemoError if it dies, or is not up after START_LIMIT_S.
+        `cores`: what it may run on. Raises BenchError if it dies, or is not up after START_LIMIT_S.
         """
         begun_s = time.monotonic()
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +73,7 @@ class Server:
                 if self._process.returncode is not None:
                     raise self.died()
                 if time.monotonic() - begun_s > START_LIMIT_S:
-                    raise DemoError(
+                    raise BenchError(
                         f"{self.name}: the server is not up after {START_LIMIT_S:.0f} s\n{self._tail()}"
                     )
                 await asyncio.sleep(_POLL_S)
@@ -75,7 +84,7 @@ class Server:
         assert self._process is not None, "not started"
         await self._process.wait()
 
-    def died(self) -> DemoError:
+    def died(self) -> BenchError:
         """The error to raise when it has ended by itself."""
         code = self._process.returncode if self._process is not None else None
         how = (
@@ -83,7 +92,7 @@ class Server:
             if code is not None and code < 0
             else f"exit code {code}"
         )
-        return DemoError(f"{self.name}: the server died ({how})\n{self._tail()}")
+        return BenchError(f"{self.name}: the server died ({how})\n{self._tail()}")
 
     async def stop(self) -> None:
         """Asks it to end, then kills what is left of its process group. Harmless if it has ended."""
@@ -123,6 +132,20 @@ async def running(server: Server, cores: frozenset[int] | None = None) -> AsyncI
         await server.stop()
 
 
+async def while_alive(server: Server, work: Coroutine[None, None, T]) -> T:
+    """The work's result; BenchError as soon as the server has died."""
+    working, death = asyncio.ensure_future(work), asyncio.ensure_future(server.wait())
+    try:
+        await asyncio.wait({working, death}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise server.died()
+        return working.result()
+    finally:
+        working.cancel()
+        death.cancel()
+        await asyncio.gather(working, death, return_exceptions=True)
+
+
 async def _healthy(http: aiohttp.ClientSession, url: str) -> bool:
     try:
         async with http.get(f"{url}/health") as response:
@@ -148,12 +171,12 @@ def free_port() -> int:
 
 
 def check_port(port: int) -> None:
-    """Raises DemoError if somebody listens on it, or we may not."""
+    """Raises BenchError if somebody listens on it, or we may not."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise DemoError(
+            raise BenchError(
                 f"port {port} on {HOST}: {error.strerror}; choose another, or leave out --port for a free one"
             ) from None

@@ -1,0 +1,185 @@
+"""The command `flashstate bench`."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from flashstate.bench.compare import Comparison
+from flashstate.bench.cores import available_cores, divide
+from flashstate.bench.engine import started
+from flashstate.bench.error import BenchError
+from flashstate.bench.findings import findings
+from flashstate.bench.machine import check_vllm, machine, versions
+from flashstate.bench.options import Options
+from flashstate.bench.page import write_report
+from flashstate.bench.result import Results, RunKey
+from flashstate.bench.run import Bench, Interrupted, run_all
+from flashstate.bench.screen import Screen
+from flashstate.bench.table import tables
+from flashstate.bench.turns import turns
+from flashstate.console import fail
+from flashstate.models.tiny import write_tiny_model
+from flashstate.replay.command import GapsName, WorkloadName
+from flashstate.replay.open_files import allow_connections
+from flashstate.replay.options import OptionError
+from flashstate.replay.options import Options as ReplayOptions
+from flashstate.replay.run_log import LogError
+from flashstate.traces.session import TraceError
+from flashstate.urls import without_passwords
+
+_INTERRUPTED: Final = 130
+
+
+def bench(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="TRACE...", help="Traces in any format.", show_default=False),
+    ] = None,
+    engines: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="stock, stock-match-unit-16, stock-dense, stock-match-unit-16-dense, stock-best (all four of them), "
+            "flashstate, flashstate:POLICY, URL or NAME=URL of a running server.",
+        ),
+    ] = "stock,stock-match-unit-16,stock-dense,flashstate",
+    sessions: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Loads: sessions at a time, with their sub-agents.")
+    ] = "8,16,24",
+    repeat: Annotated[
+        int, typer.Option(metavar="K", help="Times, each with a seed of its own; engines in turn: A B, B A.")
+    ] = 2,
+    model: Annotated[str, typer.Option(help="Family of the tiny model that is served.")] = "gdn",
+    cache: Annotated[int, typer.Option(metavar="BLOCKS", help="Of the tiny model's 160 tokens.")] = 844,
+    workload: Annotated[
+        WorkloadName, typer.Option(help="math: long answers. edits: conversations that are edited.")
+    ] = WorkloadName.TRACES,
+    warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 30.0,
+    measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 60.0,
+    gaps: Annotated[GapsName, typer.Option(help="As for replay.")] = GapsName.THINK_ONLY,
+    token_scale: Annotated[float, typer.Option(metavar="X", help="Divides prompts and outputs.")] = 27.2,
+    time_scale: Annotated[float, typer.Option(metavar="X", help="Divides gaps.")] = 24.0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the first repeat.")] = 1,
+    token_ids: Annotated[
+        str, typer.Option(metavar="FIRST:END", help="Ids that prompts are made of.")
+    ] = "16:2048",
+    prefill_cost: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Of `flashstate fit` here: for flashstate, and to say what prefill took."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for figures, records, report, logs.")
+    ] = Path("bench-out"),
+) -> None:
+    """Compare engines at several loads: the same agents, model and cache, in turns. The same command goes on."""
+    replay = ReplayOptions(
+        ("http://localhost",), 1, tuple(traces or ()), workload.value, warmup_s=warmup, measure_s=measure,
+        gaps=gaps.value, token_scale=token_scale, time_scale=time_scale, seed=seed, token_ids=token_ids,
+    )  # fmt: skip
+    try:
+        options = Options.read(out, engines, sessions, repeat, model, cache, replay, prefill_cost)
+        raise typer.Exit(_bench(options))
+    except (BenchError, OptionError, TraceError, LogError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or out}: {error.strerror or error}")
+
+
+def _bench(options: Options) -> int:
+    """Returns the exit code: 0 if every run is there and valid."""
+    console = Console()
+    if started(options.engines):
+        check_vllm()
+    traces = options.replay.read()
+    most_tokens = options.replay.make_workload(traces).most_tokens
+    _check_length(options, most_tokens)
+    allow_connections(2 * max(options.loads))
+    command = without_passwords(shlex.join(["flashstate", *sys.argv[1:]]))
+    results = Results.open(options.out / "bench.json", _head(options, traces, command))
+    missing = [
+        key
+        for turn in turns(options)
+        for load in turn.loads
+        if (key := RunKey(turn.engine.name, load, turn.repeat)) not in results.runs
+    ]
+    seconds = options.replay.warmup_s + options.replay.measure_s
+    if missing:
+        console.print(
+            f"{len(missing)} runs of {seconds:g} s: {len(options.engines)} engines, {len(options.loads)} loads, "
+            f"{options.repeat} times; {options.model} model (random weights), {options.blocks} blocks",
+            highlight=False,
+        )
+    code, invalid = 0, []
+    try:
+        with tempfile.TemporaryDirectory(prefix="flashstate-model-") as folder:
+            tiny = write_tiny_model(options.model, Path(folder) / options.model)
+            bench = Bench(options, traces, most_tokens, tiny, divide(available_cores()), command)
+            with Screen(console, len(missing), seconds) as screen:
+                invalid = asyncio.run(run_all(bench, results, screen))
+    except (KeyboardInterrupt, asyncio.CancelledError, Interrupted):
+        code = _INTERRUPTED
+    except (BenchError, OSError) as error:
+        _tell(options, results, console)
+        left = f"{error}\nthe same command goes on with what is missing" if results.runs else str(error)
+        fail(left)
+    _tell(options, results, console)
+    if code:
+        fail("interrupted: the same command goes on with what is missing", code)
+    if invalid:
+        fail(f"{len(invalid)} runs are not valid and in no figure: the same command makes them again")
+    return 0
+
+
+def _tell(options: Options, results: Results, console: Console) -> None:
+    """Prints the tables, writes the figures and the page; nothing if there are no runs."""
+    if not results.runs:
+        return
+    found = Comparison(results.runs)
+    console.print()
+    for table in tables(found, options):
+        console.print(table)
+    results.write({"findings": findings(found, options)})
+    page = write_report(options, results)
+    console.print()
+    console.print(f"figures: {results.path}", highlight=False, soft_wrap=True)
+    console.print(f"report:  {page}", highlight=False, soft_wrap=True)
+
+
+def _head(options: Options, traces: Any, command: str) -> dict[str, Any]:
+    """What the comparison is. `options` decides whether a run belongs to it."""
+    replay = options.replay.parameters(traces, "")
+    shared = {key: value for key, value in replay.items() if key not in ("urls", "model", "sessions")}
+    return {
+        "command": command,
+        "date": datetime.now().astimezone().isoformat("T", "seconds"),
+        "machine": machine(),
+        "versions": versions(),
+        "options": {**options.as_json(), "replay": shared},
+    }
+
+
+def _check_length(options: Options, most_tokens: int) -> None:
+    """Raises BenchError for requests that the model or the cache cannot hold."""
+    family = options.family
+    if started(options.engines) and most_tokens > family.max_model_len:
+        raise BenchError(
+            f"the longest request has {most_tokens:,} tokens, the model takes {family.max_model_len:,}: "
+            "give a larger --token-scale"
+        )
+    # The request, the copy of a block it shares, the checkpoints held while it resumes, and the null block.
+    least = -(-most_tokens // family.block_size) + 3 * family.checkpoint_blocks + 2
+    if started(options.engines) and options.blocks < least:
+        raise BenchError(
+            f"--cache {options.blocks}: the longest request, {most_tokens:,} tokens, needs {least} blocks"
+        )

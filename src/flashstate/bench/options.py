@@ -1,0 +1,100 @@
+"""What a user asked `flashstate bench` to do, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from flashstate.bench.engine import Engine, chosen
+from flashstate.bench.error import BenchError
+from flashstate.core.cost import PrefillCostModel
+from flashstate.cost_file import CostFileError, read_prefill_cost
+from flashstate.models.tiny import FAMILIES, Family
+from flashstate.replay.options import MOST_SESSIONS, OptionError
+from flashstate.replay.options import Options as ReplayOptions
+
+COMPARABLE: Final = tuple(name for name, family in FAMILIES.items() if family.mixer != "kda")
+"""The tiny models that stock vLLM can serve on a CPU too."""
+_MOST_REPEATS: Final = 100
+_LEAST_BLOCKS: Final = 64
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a comparison. Times in seconds. `replay`: of every run, but for URL, sessions and seed."""
+
+    out: Path
+    engines: tuple[Engine, ...]
+    loads: tuple[int, ...]
+    repeat: int
+    model: str
+    blocks: int
+    replay: ReplayOptions
+    cost_file: Path | None = None
+
+    @classmethod
+    def read(
+        cls, out: Path, engines: str, sessions: str, repeat: int, model: str, blocks: int, replay: ReplayOptions,
+        cost_file: Path | None,
+    ) -> Options:  # fmt: skip
+        """From the command line. Raises BenchError for the first option that makes no sense."""
+        options = cls(out, chosen(engines), _loads(sessions), repeat, model, blocks, replay, cost_file)
+        if model not in COMPARABLE:
+            why = "stock vLLM cannot serve it on a CPU; " * (model in FAMILIES)
+            raise BenchError(f"--model {model}: {why}choose one of {', '.join(COMPARABLE)}")
+        if not 1 <= repeat <= _MOST_REPEATS:
+            raise BenchError(f"--repeat {repeat}: must be from 1 to {_MOST_REPEATS}")
+        if blocks < _LEAST_BLOCKS:
+            raise BenchError(f"--cache {blocks}: must be {_LEAST_BLOCKS} blocks or more")
+        try:
+            for number in range(repeat):
+                options.of_run("http://localhost", options.loads[0], number).check()
+            options.cost  # noqa: B018 (checks it)
+        except (OptionError, CostFileError) as error:
+            raise BenchError(str(error)) from None
+        return options
+
+    @property
+    def family(self) -> Family:
+        """The tiny model to serve."""
+        return FAMILIES[self.model]
+
+    @property
+    def cost(self) -> PrefillCostModel | None:
+        """What prefill costs here, if somebody has measured it."""
+        return None if self.cost_file is None else read_prefill_cost(self.cost_file)
+
+    def of_run(self, url: str, sessions: int, repeat: int) -> ReplayOptions:
+        """One run's: the same agents do the same for every engine; each repeat has others."""
+        return replace(self.replay, urls=(url,), sessions=sessions, seed=self.replay.seed + repeat)
+
+    def told(self, engine: Engine) -> Engine:
+        """The engine with what all of its kind are told."""
+        if engine.mode != "flashstate" or self.cost_file is None:
+            return engine
+        return engine.with_arguments("--prefill-cost", str(self.cost_file))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "engines": {engine.name: engine.caption for engine in self.engines},
+            "sessions": list(self.loads),
+            "repeat": self.repeat,
+            "model": self.model,
+            "blocks": self.blocks,
+            "block_tokens": self.family.block_size,
+            "checkpoint_blocks": self.family.checkpoint_blocks,
+            "weights": "random",
+        }
+
+
+def _loads(text: str) -> tuple[int, ...]:
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if not part.isdecimal() or not 1 <= int(part) <= MOST_SESSIONS:
+            raise BenchError(f"--sessions {part}: must be numbers from 1 to {MOST_SESSIONS:,}, with commas")
+        found.append(int(part))
+    if not found:
+        raise BenchError("--sessions: names none")
+    return tuple(sorted(set(found)))
