@@ -114,10 +114,10 @@ async def _serving(
 
 
 def _end_well() -> None:
-    """A terminal that closes, or a `kill`, ends a start in good order, as Ctrl-C does. (A load has its own way.)"""
+    """Ctrl-C, a `kill` or a terminal that closes ends what is not a load in good order: no process is left."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
             loop.add_signal_handler(number, task.cancel)
 
@@ -144,6 +144,7 @@ async def _run(
             options.measure_s, options.stall_s, head["run"],
         )  # fmt: skip
         await conduct(load, log, totals, on_tick)
+    _end_well()  # the load's own way to end has gone with it
     part = totals.parts[-1]
     if part.stopped == INTERRUPTED:
         raise Interrupted
