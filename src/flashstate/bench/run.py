@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -58,102 +58,111 @@ class Bench:
 async def run_all(bench: Bench, results: Results, screen: Screen) -> list[str]:
     """Makes the runs that `results` lacks, and says of each that is not valid why.
 
-    Raises BenchError, Interrupted or OSError; what was measured before is then in `results`, on disk too.
+    Raises BenchError, Interrupted, CancelledError or OSError; what was measured before is then in `results`, on disk
+    too, and no server is left.
     """
-    invalid = []
+    task = asyncio.current_task()
+    assert task is not None
+    runner = _Runner(bench, results, screen, task)
     with pinned(bench.cores.client):
         for turn in turns(bench.options):
             loads = [n for n in turn.loads if RunKey(turn.engine.name, n, turn.repeat) not in results.runs]
             if loads:
-                invalid += await _turn(bench, turn, loads, results, screen)
-    return invalid
+                await runner.take(turn, loads)
+    return runner.invalid
 
 
-async def _turn(bench: Bench, turn: Turn, loads: list[int], results: Results, screen: Screen) -> list[str]:
-    engine, invalid = turn.engine, []
-    screen.starting(engine.name)
-    async with _serving(bench, engine, turn.repeat) as (url, server, start_s):
-        for number, sessions in enumerate(loads):
-            if number and server is not None:
-                await _empty(engine, url)
-            key = RunKey(engine.name, sessions, turn.repeat)
-            work = _run(bench, key, url, server, start_s, screen)
-            try:
-                found = await (work if server is None else while_alive(server, work))
-            except TargetError as error:
-                raise BenchError(f"{engine.name}: {error}") from None
-            if found.summary["verdict"] == "valid":
-                results.add(found)
-                screen.finished(found)
-            else:
-                invalid.append(f"{engine.name}, {sessions} sessions: {'; '.join(found.summary['reasons'])}")
-                screen.failed(invalid[-1])
-    return invalid
+class _Runner:
+    """Makes runs, in the task `task`."""
 
+    def __init__(self, bench: Bench, results: Results, screen: Screen, task: asyncio.Task[list[str]]) -> None:
+        self._bench, self._results, self._screen, self._task = bench, results, screen, task
+        self.invalid: list[str] = []
 
-@contextlib.asynccontextmanager
-async def _serving(
-    bench: Bench, engine: Engine, repeat: int
-) -> AsyncIterator[tuple[str, Server | None, float | None]]:
-    """The engine's URL, its process if it is ours, and how long its start took. It ends with the context."""
-    if engine.url is not None:
-        yield engine.url, None, None
-        return
-    options, port = bench.options, free_port()
-    told = options.told(engine)
-    server = Server(
-        engine.name,
-        serve_command(told, bench.model, options.family, options.blocks, bench.most_tokens, port),
-        serve_environment(bench.cores) | _RESETS,
-        port,
-        options.out / "logs" / f"{RunKey(engine.name, 0, repeat).stem}.log",
-    )
-    _end_well()
-    async with running(server, bench.cores.server) as start_s:
-        yield server.url, server, start_s
+    async def take(self, turn: Turn, loads: Sequence[int]) -> None:
+        """Starts an engine and puts the loads on it."""
+        engine = turn.engine
+        self._screen.starting(engine.name)
+        async with self._serving(engine, turn.repeat) as (url, server, start_s):
+            for number, sessions in enumerate(loads):
+                if number and server is not None:
+                    await _empty(engine, url)
+                work = self._run(RunKey(engine.name, sessions, turn.repeat), url, server, start_s)
+                try:
+                    found = await (work if server is None else while_alive(server, work))
+                except TargetError as error:
+                    raise BenchError(f"{engine.name}: {error}") from None
+                self._take(found)
 
+    def _take(self, found: Result) -> None:
+        if found.summary["verdict"] == "valid":
+            self._results.add(found)
+            self._screen.finished(found)
+            return
+        why = "; ".join(found.summary["reasons"])
+        self.invalid.append(f"{found.key.engine}, {found.key.sessions} sessions: {why}")
+        self._screen.failed(self.invalid[-1])
 
-def _end_well() -> None:
-    """Ctrl-C, a `kill` or a terminal that closes ends what is not a load in good order: no process is left."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
-            loop.add_signal_handler(number, task.cancel)
+    @contextlib.asynccontextmanager
+    async def _serving(
+        self, engine: Engine, repeat: int
+    ) -> AsyncIterator[tuple[str, Server | None, float | None]]:
+        """The engine's URL, its process if it is ours, and how long its start took. It ends with the context."""
+        self._end_well()
+        if engine.url is not None:
+            yield engine.url, None, None
+            return
+        bench, options, port = self._bench, self._bench.options, free_port()
+        server = Server(
+            engine.name,
+            serve_command(
+                options.told(engine), bench.model, options.family, options.blocks, bench.most_tokens, port
+            ),
+            serve_environment(bench.cores) | _RESETS,
+            port,
+            options.out / "logs" / f"{RunKey(engine.name, 0, repeat).stem}.log",
+        )
+        async with running(server, bench.cores.server) as start_s:
+            yield server.url, server, start_s
 
+    def _end_well(self) -> None:
+        """Ctrl-C, a `kill` or a terminal that closes ends what is not a load in good order."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
+                loop.add_signal_handler(number, self._task.cancel)
 
-async def _run(
-    bench: Bench, key: RunKey, url: str, server: Server | None, start_s: float | None, screen: Screen
-) -> Result:
-    options = bench.options.of_run(url, key.sessions, key.repeat)
-    target = await _target(options, bench.most_tokens)
-    parameters = options.parameters(bench.traces, target.model.name)
-    busy, totals = Busy(server.group) if server is not None else None, Totals()
+    async def _run(self, key: RunKey, url: str, server: Server | None, start_s: float | None) -> Result:
+        bench = self._bench
+        options = bench.options.of_run(url, key.sessions, key.repeat)
+        target = await _target(options, bench.most_tokens)
+        parameters = options.parameters(bench.traces, target.model.name)
+        busy, totals = Busy(server.group) if server is not None else None, Totals()
 
-    def on_tick(now_s: float) -> None:
-        screen.at(key, now_s, totals)
-        if busy is not None:
-            busy.read(now_s)
+        def on_tick(now_s: float) -> None:
+            self._screen.at(key, now_s, totals)
+            if busy is not None:
+                busy.read(now_s)
 
-    records = key.records(bench.options.out)
-    records.unlink(missing_ok=True)  # of a run that did not get to its end
-    head = _head(bench, parameters)
-    with RunLog.create(records, head) as log:
-        load = Load(
-            options.make_workload(bench.traces), (target,), options.ids, options.chat, options.warmup_s,
-            options.measure_s, options.stall_s, head["run"],
-        )  # fmt: skip
-        await conduct(load, log, totals, on_tick)
-    _end_well()  # the load's own way to end has gone with it
-    part = totals.parts[-1]
-    if part.stopped == INTERRUPTED:
-        raise Interrupted
-    share = None
-    if busy is not None and part.opened_s is not None and part.closed_s is not None:
-        share = busy.share(part.opened_s, part.closed_s)
-    cost = bench.options.cost
-    prefill = None if cost is None else prefill_share(records, cost, totals.measured_s)
-    return Result(key, summary(totals, parameters, reasons(totals, parameters)), start_s, share, prefill)
+        records = key.records(bench.options.out)
+        records.unlink(missing_ok=True)  # of a run that did not get to its end
+        head = _head(bench, parameters)
+        with RunLog.create(records, head) as log:
+            load = Load(
+                options.make_workload(bench.traces), (target,), options.ids, options.chat, options.warmup_s,
+                options.measure_s, options.stall_s, head["run"],
+            )  # fmt: skip
+            await conduct(load, log, totals, on_tick)
+        self._end_well()  # the load had its own way to end
+        part = totals.parts[-1]
+        if part.stopped == INTERRUPTED:
+            raise Interrupted
+        share = None
+        if busy is not None and part.opened_s is not None and part.closed_s is not None:
+            share = busy.share(part.opened_s, part.closed_s)
+        cost = bench.options.cost
+        prefill = None if cost is None else prefill_share(records, cost, totals.measured_s)
+        return Result(key, summary(totals, parameters, reasons(totals, parameters)), start_s, share, prefill)
 
 
 async def _target(options: ReplayOptions, most_tokens: int) -> Target:
