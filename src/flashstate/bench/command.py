@@ -54,7 +54,7 @@ def bench(
     ] = "stock,stock-match-unit-16,stock-dense,flashstate",
     sessions: Annotated[
         str, typer.Option(metavar="N,N,...", help="Loads: sessions at a time, with their sub-agents.")
-    ] = "8,16,24",
+    ] = "14,21,28",
     repeat: Annotated[
         int, typer.Option(metavar="K", help="Times, each with a seed of its own; engines in turn: A B, B A.")
     ] = 2,
@@ -63,11 +63,11 @@ def bench(
     workload: Annotated[
         WorkloadName, typer.Option(help="math: long answers. edits: conversations that are edited.")
     ] = WorkloadName.TRACES,
-    warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 30.0,
+    warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 35.0,
     measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 60.0,
     gaps: Annotated[GapsName, typer.Option(help="As for replay.")] = GapsName.THINK_ONLY,
     token_scale: Annotated[float, typer.Option(metavar="X", help="Divides prompts and outputs.")] = 27.2,
-    time_scale: Annotated[float, typer.Option(metavar="X", help="Divides gaps.")] = 24.0,
+    time_scale: Annotated[float, typer.Option(metavar="X", help="Divides gaps.")] = 12.0,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the first repeat.")] = 1,
     token_ids: Annotated[
         str, typer.Option(metavar="FIRST:END", help="Ids that prompts are made of.")
