@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flashstate.bench import server as module
 from flashstate.bench.error import BenchError
 from flashstate.bench.server import HOST, Server, check_port, free_port, running
-from flashstate.bench import server as module
 from tests.demo.processes import ROOT, alive, all_gone, children_in, fake_command, fake_environment
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")

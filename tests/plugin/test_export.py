@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from flashstate.models.tiny import FAMILIES
 from tests.plugin.conftest import EXPORTING, kinds
@@ -41,7 +42,7 @@ def exporting(request: pytest.FixtureRequest, models: dict[str, Path]) -> Iterat
 @pytest.fixture(scope="module", params=["gdn"])
 def cutting(request: pytest.FixtureRequest, models: dict[str, Path]) -> Iterator[EngineProcess]:
     """An engine that ends a chunk where it wants a state, as where no kernel can export."""
-    settings = {"mamba_prefill_export": True, "in_chunk_export": False}
+    settings = {"mamba_prefill_export": True, "in_chunk_export": "off"}
     spec = EngineSpec(models[request.param], FAMILIES[request.param].block_size, settings=settings)
     with running(spec) as engine:
         assert not engine.call("exports_in_chunk")
@@ -81,14 +82,23 @@ def check_a_prompt_s_end(engine: EngineProcess, fresh: Tokens, length: int) -> N
     engine.call("check_idle")
 
 
-@pytest.mark.parametrize("length", [2, 3, 40, 2 * BLOCK, 2 * BLOCK + 1, 2 * BLOCK + 2, 1700, PROMPT])
+def lengths(*quick: int, slow: tuple[int, ...]) -> list[ParameterSet]:
+    return [
+        pytest.param(length, id=str(length), marks=[pytest.mark.slow] if length in slow else [])
+        for length in sorted({*quick, *slow})
+    ]
+
+
+@pytest.mark.parametrize(
+    "length", lengths(2, 2 * BLOCK, 2 * BLOCK + 1, PROMPT, slow=(3, 40, 2 * BLOCK + 2, 1700))
+)
 def test_a_prompt_s_end_serves_the_same_prompt_and_another_answer(
     exporting: EngineProcess, fresh: Tokens, length: int
 ) -> None:
     check_a_prompt_s_end(exporting, fresh, length)
 
 
-@pytest.mark.parametrize("length", [40, 2 * BLOCK + 1, 2 * BLOCK + 2, 1700])
+@pytest.mark.parametrize("length", lengths(40, 2 * BLOCK + 1, slow=(2 * BLOCK + 2, 1700)))
 def test_so_does_one_where_the_chunk_was_ended(cutting: EngineProcess, fresh: Tokens, length: int) -> None:
     check_a_prompt_s_end(cutting, fresh, length)
 

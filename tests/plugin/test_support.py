@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 pytest.importorskip("vllm")
 
 from flashstate.plugin import seams
+from flashstate.plugin.serve import is_missing_folder, model_refusals
+from flashstate.plugin.settings import SettingsError
 from flashstate.plugin.support import Features, UnsupportedError
 
 UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
@@ -39,6 +42,21 @@ def test_all_of_them_at_once_are_all_named_with_a_way_out() -> None:
     assert all(named in message for _, named in UNSUPPORTED)
     assert "--mode off" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("model", ["/no/such/model", "./model", "models/of/mine", "~/model"])
+def test_a_folder_that_is_not_there_is_refused_before_the_hub_is_asked(model: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        model_refusals(Namespace(model_tag=model))
+    assert str(error.value).startswith(f"model {model!r}: no such folder: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "model", ["org/name", "name", "s3://bucket/of/models", "org/name/part.gguf", str(Path(__file__).parent)]
+)
+def test_what_may_be_elsewhere_is_not_called_missing(model: str) -> None:
+    assert not is_missing_folder(model)
 
 
 def test_what_is_left_alone_is_not_refused() -> None:

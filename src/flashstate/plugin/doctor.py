@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashstate import __version__
-from flashstate.plugin.seams import EXPORT_SEAMS, SEAMS, Seam, export_problem, source_problem
-from flashstate.plugin.settings import OFF, SettingsError, read_settings
-from flashstate.plugin.support import NO_KERNEL_HOOKED, Features
+from flashstate.plugin.seams import EVERY_EXPORT_SEAM, SEAMS, Seam, source_problem
+from flashstate.plugin.settings import INSIDE_AUTO, OFF, SettingsError, read_settings
+from flashstate.plugin.support import CUDA_MODELS, NEVER_RUN, Features, why_no_hook
 
 AT_A_CHUNK_S_END = (
     "states inside prompts (--mamba-prefill-export) are taken by ending a prefill chunk at len(prompt) - 1"
@@ -45,8 +45,10 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Look at the installed vLLM and the environment. Imports vLLM; changes nothing unless FLASHSTATE is set."""
     problems = []
+    inside = INSIDE_AUTO
     try:
         settings = read_settings()
+        inside = settings.in_chunk_export
         mode, policy = settings.mode, None if settings.mode == OFF else settings.policy_name
     except SettingsError as error:
         mode, policy = "invalid", None
@@ -62,23 +64,29 @@ def diagnose() -> Diagnosis:
     problems += seam_problems()
     if mode not in ("invalid", OFF) and not problems:
         register()
-    seams = [SeamState(seam.name, seam.use, seam.problem()) for seam in (*SEAMS, *EXPORT_SEAMS)]
-    return Diagnosis(versions, mode, policy, seams, hooked(), _refused(), [_export_note()], problems)
+    seams = [SeamState(seam.name, seam.use, seam.problem()) for seam in (*SEAMS, *EVERY_EXPORT_SEAM)]
+    return Diagnosis(versions, mode, policy, seams, hooked(), _refused(), [export_note(inside)], problems)
 
 
-def _export_note() -> str:
-    """How states from inside prompts are had here, and why."""
+def export_note(choice: str) -> str:
+    """How states from inside prompts are had here with `choice` of settings.INSIDE, and why."""
     from vllm.platforms import current_platform
 
-    if not current_platform.is_cpu():
-        return f"{AT_A_CHUNK_S_END}: {NO_KERNEL_HOOKED}"
-    problem = export_problem()
+    problem = why_no_hook(choice)
     if problem is not None:
         return f"{AT_A_CHUNK_S_END}: {problem}"
+    inside = (
+        "states inside prompts (--mamba-prefill-export) come from inside the prefill chunk "
+        f"(--in-chunk-export {choice})"
+    )
+    if current_platform.is_cpu():
+        return (
+            f"{inside}: GDN, Mamba-2 and short convolutions by vLLM's CPU kernels in two or three calls, KDA by our "
+            "own; models with other recurrent layers end a chunk at len(prompt) - 1"
+        )
     return (
-        "states inside prompts (--mamba-prefill-export) come from inside the prefill chunk: GDN, Mamba-2 and short "
-        "convolutions by vLLM's CPU kernels in two or three calls, KDA by our own; models with other recurrent layers "
-        "end a chunk at len(prompt) - 1"
+        f"{inside}: the GDN layers of {' and '.join(CUDA_MODELS)} by vLLM's CUDA kernels in two calls; {NEVER_RUN}: "
+        "compare answers with --in-chunk-export off first. Other models end a chunk at len(prompt) - 1"
     )
 
 
@@ -88,7 +96,7 @@ def diagnose_wheel(wheel: Path) -> list[SeamState]:
         with zipfile.ZipFile(wheel) as archive:
             return [
                 SeamState(seam.name, seam.use, _wheel_problem(archive, seam))
-                for seam in (*SEAMS, *EXPORT_SEAMS)
+                for seam in (*SEAMS, *EVERY_EXPORT_SEAM)
             ]
     except (OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"--wheel {wheel}: not a readable wheel ({error})") from None

@@ -1,4 +1,4 @@
-"""The functions of vLLM's that are replaced, each only where it is what we expect; see `worker_export` for the rest."""
+"""The functions of vLLM's that are replaced, each only where it is what we expect; `worker_export*` has the rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from flashstate.plugin.seams import EXPORT_SEAMS, check_seams, export_problem
+from flashstate.plugin.seams import EVERY_EXPORT_SEAM, check_seams
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -72,14 +72,22 @@ def drop_cpu_prefill_checkpoints() -> None:
     MambaMixer2.get_kv_cache_spec = get_kv_cache_spec
 
 
-def export_from_cpu_kernels() -> None:
-    """On CPU, let a state come out from inside a prefill chunk. Idempotent. See `worker_export`."""
+def export_inside_chunks(choice: str) -> None:
+    """Let a state come out from inside a prefill chunk, where `choice` of the settings and the kernels allow.
+
+    Idempotent. See `worker_export` and `worker_export_cuda`.
+    """
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu() and export_problem() is None:
-        from flashstate.plugin.worker_export import install
+    from flashstate.plugin.support import why_no_hook
 
-        install()
+    if why_no_hook(choice) is not None:
+        return
+    if current_platform.is_cpu():
+        from flashstate.plugin.worker_export import install
+    else:
+        from flashstate.plugin.worker_export_cuda import install
+    install()
 
 
 def hooked() -> list[str]:
@@ -95,4 +103,4 @@ def hooked() -> list[str]:
         return names
     if hasattr(MambaMixer2.get_kv_cache_spec, _MARK):
         names.append("MambaMixer2.get_kv_cache_spec")
-    return names + [seam.name for seam in EXPORT_SEAMS if hasattr(seam.target(), _MARK)]
+    return names + [seam.name for seam in EVERY_EXPORT_SEAM if hasattr(seam.target(), _MARK)]

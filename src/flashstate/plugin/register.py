@@ -16,8 +16,8 @@ def register() -> None:
 
     patches.use_our_scheduler(settings.mode)
     patches.drop_cpu_prefill_checkpoints()
-    if settings.mode == ON and settings.mamba_prefill_export and settings.in_chunk_export:
-        patches.export_from_cpu_kernels()
+    if settings.mode == ON and settings.mamba_prefill_export:
+        patches.export_inside_chunks(settings.in_chunk_export)
     register_models()
 
 

@@ -53,8 +53,8 @@ class FlashScheduler(_Prepared):
         self.keeper = self._make_keeper()
         self._export = None
         if self.settings.mamba_prefill_export:
-            off = None if self.settings.in_chunk_export else "--no-in-chunk-export"
-            why_not = off or why_not_in_chunk(self.kv_cache_config)
+            inside = self.settings.in_chunk_export
+            why_not = why_not_in_chunk(self.kv_cache_config, inside, self.vllm_config)
             self._export = PromptExport(self.keeper, in_chunk=why_not is None)
             if why_not is not None:
                 logger.info(

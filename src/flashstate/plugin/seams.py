@@ -6,6 +6,7 @@ import ast
 import inspect
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import vllm
 
@@ -115,8 +116,11 @@ _CONVOLUTION = (
     "has_initial_state",
 )
 
+_WORKER = "vllm.v1.worker.worker_base"
+_STEP = Seam(_WORKER, "WorkerWrapperBase.execute_model", ("scheduler_output",), REPLACED)
+
 EXPORT_SEAMS = (
-    Seam("vllm.v1.worker.worker_base", "WorkerWrapperBase.execute_model", ("scheduler_output",), REPLACED),
+    _STEP,
     Seam("vllm.platforms.interface", "Platform.set_additional_forward_context", ("args", "kwargs"), REPLACED),
     Seam(
         f"{_CPU_OPS}.gdn_attention",
@@ -164,6 +168,45 @@ EXPORT_SEAMS = (
 )
 """What states are exported by, on CPU. Without them FlashState works on, and ends chunks where it wants a state."""
 
+_GDN = "vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn"
+_FLA_INDEX = "vllm.third_party.flash_linear_attention.ops.index"
+_RULE = (
+    "q",
+    "k",
+    "v",
+    "g",
+    "beta",
+    "initial_state",
+    "output_final_state",
+    "cu_seqlens",
+    "chunk_indices",
+    "chunk_offsets",
+    "use_qk_l2norm_in_kernel",
+    "core_attn_out",
+    "aiter_prefill_metadata",
+)
+
+CUDA_EXPORT_SEAMS = (
+    _STEP,
+    Seam(_WORKER, "WorkerWrapperBase.init_device", (), REPLACED),
+    Seam(
+        _GDN,
+        "QwenGatedDeltaNetAttention._forward_core",
+        ("mixed_qkv", "b", "a", "core_attn_out"),
+        REPLACED,
+    ),
+    Seam(_GDN, "ChunkGatedDeltaRule.forward_native", _RULE, REPLACED),
+    Seam(_GDN, "ChunkGatedDeltaRule.forward_cuda", _RULE, REPLACED),
+    Seam(_FLA_INDEX, "prepare_chunk_indices", ("cu_seqlens", "chunk_size"), CALLED),
+    Seam(_FLA_INDEX, "prepare_chunk_offsets", ("cu_seqlens", "chunk_size"), CALLED),
+    Seam("vllm.utils.torch_utils", "async_tensor_h2d", ("data", "device", "dtype", "out"), CALLED),
+    Seam("vllm.utils.gpu_sync_debug", "gpu_sync_allowed", ("first_only",), CALLED),
+    Seam("vllm.model_executor.layers.mamba.mamba_utils", "is_conv_state_dim_first", (), CALLED),
+)
+"""The same on CUDA."""
+
+EVERY_EXPORT_SEAM = tuple(dict.fromkeys((*EXPORT_SEAMS, *CUDA_EXPORT_SEAMS)))
+
 
 def vllm_version() -> str:
     """The installed vLLM's version."""
@@ -181,6 +224,20 @@ def seam_problems() -> list[str]:
 def export_problem() -> str | None:
     """The first thing about vLLM's CPU kernels that we do not know how to export from; None if there is none."""
     return next((problem for seam in EXPORT_SEAMS if (problem := seam.problem()) is not None), None)
+
+
+def cuda_export_problem() -> str | None:
+    """The same of its CUDA kernels. Read without importing them or their packages, which take hold of the device."""
+    root = Path(str(vllm.__file__)).parents[1]
+    for seam in CUDA_EXPORT_SEAMS:
+        try:
+            source = root.joinpath(*seam.module.split(".")).with_suffix(".py").read_text()
+        except OSError as error:
+            return f"{seam.module} cannot be read ({error.strerror})"
+        problem = source_problem(seam, source)
+        if problem is not None:
+            return problem
+    return None
 
 
 def check_seams() -> None:

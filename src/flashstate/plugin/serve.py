@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flashstate.core.policies import policy_names
 from flashstate.cost_file import CostFileError, read_prefill_cost
-from flashstate.plugin.settings import MODES, OFF, ON, Settings, SettingsError
+from flashstate.plugin.settings import INSIDE, MODES, OFF, ON, Settings, SettingsError
 from flashstate.plugin.support import Features, UnsupportedError
 
 EPILOG = "Every other argument goes to `vllm serve` as it is: see `vllm serve --help`."
@@ -44,9 +44,10 @@ def options_parser() -> argparse.ArgumentParser:
     )
     add(
         "--in-chunk-export",
-        action=switch,
+        choices=INSIDE,
         default=default.in_chunk_export,
-        help="take them inside the prefill chunk where the kernels can; otherwise a chunk is ended there",
+        help="take them inside the prefill chunk where kernels can; otherwise a chunk is ended there; auto: on CPU; "
+        "on: on CUDA too (GDN layers), where it has never run on hardware",
     )
     add(
         "--prefix-cache-eviction",
@@ -121,12 +122,16 @@ def _coefficients(file: Path) -> tuple[float, float]:
     return cost.d, cost.e
 
 
-def _model_refusals(parsed: argparse.Namespace) -> list[str]:
+def model_refusals(parsed: argparse.Namespace) -> list[str]:
     """Why the model is refused, as far as its configuration tells; empty if it is not."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     model = parsed.model_tag or parsed.model
     parsed.model = model
+    if is_missing_folder(model):
+        raise SettingsError(
+            f"model {model!r}: no such folder: name one that is there, or ORG/NAME on the hub"
+        )
     try:
         config = AsyncEngineArgs.from_cli_args(parsed).create_model_config()
     except Exception as error:
@@ -137,6 +142,13 @@ def _model_refusals(parsed: argparse.Namespace) -> list[str]:
     return [
         f"model {model!r} is not a hybrid of recurrent and attention layers: vLLM's own prefix caching is all it needs"
     ]
+
+
+def is_missing_folder(model: str) -> bool:
+    """Whether it can only be a folder, and is not there: vLLM would ask the hub for it, again and again."""
+    if "://" in model or model.endswith(".gguf") or Path(model).exists():
+        return False
+    return model.startswith(("/", ".", "~")) or model.rstrip("/").count("/") > 1
 
 
 def serve(arguments: Sequence[str]) -> None:
@@ -163,7 +175,7 @@ def serve(arguments: Sequence[str]) -> None:
     command.subparser_init(parser.add_subparsers(required=True, dest="subparser"))
     parsed = parser.parse_args(["serve", *rest])
     if settings.mode != OFF:
-        reasons = Features.of_arguments(parsed).refusals() or _model_refusals(parsed)
+        reasons = Features.of_arguments(parsed).refusals() or model_refusals(parsed)
         if reasons:
             raise UnsupportedError(reasons)
     if settings.mode != OFF and parsed.enable_prefix_caching is None:

@@ -14,6 +14,9 @@ SWITCH_VARIABLE = "FLASHSTATE"
 SETTINGS_VARIABLE = "FLASHSTATE_SETTINGS"
 OFF, OBSERVE, ON = "off", "observe", "flashstate"
 MODES = (ON, OBSERVE, OFF)
+INSIDE_AUTO, INSIDE_ON, INSIDE_OFF = "auto", "on", "off"
+INSIDE = (INSIDE_AUTO, INSIDE_ON, INSIDE_OFF)
+"""Of `in_chunk_export`. auto: on the platforms whose hooks have run on their hardware, that is on CPU."""
 _SWITCH = {"": OFF, "0": OFF, "off": OFF, "1": ON, "on": ON, "flashstate": ON, "observe": OBSERVE}
 
 
@@ -30,8 +33,8 @@ class Settings:
     """Keep the exact end of every request."""
     mamba_prefill_export: bool = True
     """Also keep one state from inside each prefill chunk: where prompts part, or at len(prompt) - 1."""
-    in_chunk_export: bool = True
-    """Export inside the chunk where the kernels can; otherwise a chunk is ended at len(prompt) - 1."""
+    in_chunk_export: str = INSIDE_AUTO
+    """Export inside the chunk where the kernels can (one of INSIDE); otherwise a chunk is ended at len(prompt) - 1."""
     prefix_cache_eviction: str = "forecast"
     prefix_cache_leaf_last: bool = False
     prefix_cache_leaf_idle_seconds: float = 60.0
@@ -45,6 +48,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise SettingsError(f"mode {self.mode!r}: unknown; one of {', '.join(MODES)}")
+        if self.in_chunk_export not in INSIDE:
+            raise SettingsError(
+                f"--in-chunk-export {self.in_chunk_export!r}: unknown; one of {', '.join(INSIDE)}"
+            )
         if self.prefix_cache_eviction not in policy_names():
             names = ", ".join(policy_names())
             raise SettingsError(

@@ -6,7 +6,8 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flashstate.plugin.seams import export_problem
+from flashstate.plugin.seams import cuda_export_problem, export_problem
+from flashstate.plugin.settings import INSIDE_AUTO, INSIDE_OFF, INSIDE_ON
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -131,22 +132,77 @@ IN_CHUNK_LAYERS = ("GDN_ATTN", "MAMBA2", "SHORT_CONV")
 
 Our KDA layer has GDN's backend."""
 
-NO_KERNEL_HOOKED = (
-    "only vLLM's CPU kernels are hooked: the CUDA kernels (flashstate.kernels.triton) are not, so far"
-)
+CUDA_LAYERS = ("GDN_ATTN",)
+CUDA_MODELS = ("Qwen3Next", "Qwen3_5")
+"""How the architectures' names begin whose GDN layers are hooked on CUDA; other models bring layers of their own."""
+CUDA_BACKENDS = ("auto", "triton", "flashinfer")
+"""Of vLLM's --gdn-prefill-backend."""
+
+EXECUTORS = (None, "uni", "mp", "external_launcher")
+"""Of vLLM's --distributed-executor-backend: those that run each step through WorkerWrapperBase.execute_model."""
+
+NEVER_RUN = "our hook of vLLM's CUDA kernels has never run on hardware"
+NO_KERNEL_HOOKED = "only vLLM's CPU and CUDA kernels are hooked"
 
 
-def why_not_in_chunk(kv_cache: KVCacheConfig) -> str | None:
-    """Why no state can be exported from inside a prefill chunk; None if it can."""
+def why_no_hook(choice: str) -> str | None:
+    """Why no kernel of this platform may export inside a prefill chunk, with `choice` of settings.INSIDE.
+
+    None if any may.
+    """
+    from vllm.platforms import current_platform
+
+    if choice == INSIDE_OFF:
+        return "--in-chunk-export off"
+    if current_platform.is_cpu():
+        return export_problem()
+    if not current_platform.is_cuda():
+        return NO_KERNEL_HOOKED
+    if choice != INSIDE_ON:
+        return f"{NEVER_RUN}; --in-chunk-export on uses it, for GDN layers"
+    return cuda_export_problem()
+
+
+def why_not_in_chunk(
+    kv_cache: KVCacheConfig, choice: str = INSIDE_AUTO, config: VllmConfig | None = None
+) -> str | None:
+    """Why no state of this model can be exported from inside a prefill chunk; None if it can.
+
+    config: what the engine runs; None asks nothing of it.
+    """
     from vllm.platforms import current_platform
     from vllm.v1.kv_cache_interface import MambaSpec
 
-    if not current_platform.is_cpu():
-        return NO_KERNEL_HOOKED
-    problem = export_problem()
+    problem = why_no_hook(choice)
     if problem is not None:
         return problem
+    is_cpu = current_platform.is_cpu()
     specs = [group.kv_cache_spec for group in kv_cache.kv_cache_groups]
     kinds = {spec.mamba_type.name for spec in specs if isinstance(spec, MambaSpec)}
-    others = sorted(kinds - set(IN_CHUNK_LAYERS))
-    return f"layers of kind {', '.join(others)} have no exporter" if others else None
+    others = sorted(kinds - set(IN_CHUNK_LAYERS if is_cpu else CUDA_LAYERS))
+    if others:
+        return f"layers of kind {', '.join(others)} have no exporter{'' if is_cpu else ' on CUDA'}"
+    if config is None:
+        return None
+    executor = config.parallel_config.distributed_executor_backend
+    if executor not in EXECUTORS:
+        return f"--distributed-executor-backend {executor} runs steps past the place where we hook the worker"
+    return None if is_cpu else _why_not_on_cuda(config)
+
+
+def _why_not_on_cuda(config: VllmConfig) -> str | None:
+    architectures = config.model_config.architectures
+    if not any(name.startswith(CUDA_MODELS) for name in architectures):
+        names = ", ".join(architectures)
+        return (
+            f"{names} may bring GDN layers of its own; on CUDA those of {', '.join(CUDA_MODELS)} are hooked"
+        )
+    if config.parallel_config.use_ubatching:
+        return "--enable-dbo and --ubatch-size run a step in parts, which our hook does not know"
+    extra = config.additional_config
+    backend = (
+        str(extra.get("gdn_prefill_backend", "auto") if isinstance(extra, dict) else "auto").strip().lower()
+    )
+    if backend not in CUDA_BACKENDS:
+        return f"--gdn-prefill-backend {backend} is not hooked: use one of {', '.join(CUDA_BACKENDS)}"
+    return None

@@ -9,7 +9,8 @@ those blocks: outputs and final states keep their bits (see `kernels.split`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,9 +24,42 @@ ATTRIBUTE: Final = "flashstate_exports"
 """Of vLLM's SchedulerOutput, on its way to the workers, and key into a forward context's `additional_kwargs`."""
 GDN_GRID: Final = 64
 """Tokens: the tile of vLLM's CPU kernel for the gated delta rule."""
-_MARK: Final = "_flashstate"
+MARK: Final = "_flashstate"
+"""Attribute of a replaced function of vLLM's: the stock one."""
 
 Exports = Mapping[int, tuple[int, int]]
+
+
+class ExportError(RuntimeError):
+    """States that the scheduler counts on were not written. Nothing computed after this may be served."""
+
+
+class OrderedExports(Mapping[int, tuple[int, int]]):
+    """What a step exports. Remembers which live blocks an exporter has looked up: the others' states no one writes."""
+
+    def __init__(self, exports: Exports) -> None:
+        self._exports = exports
+        self._found: set[int] = set()
+
+    def __getitem__(self, block: int) -> tuple[int, int]:
+        export = self._exports[block]
+        self._found.add(block)
+        return export
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._exports)
+
+    def __len__(self) -> int:
+        return len(self._exports)
+
+    def check(self) -> None:
+        """Raise ExportError unless an exporter has found each block."""
+        left = len(self._exports) - len(self._found)
+        if left:
+            raise ExportError(
+                f"no layer exported {left} of the {len(self)} states ordered: flashstate does not know this model's "
+                "kernels; serve it with --in-chunk-export off"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,35 +132,46 @@ def install() -> None:
     from vllm.platforms.interface import Platform
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    if hasattr(WorkerWrapperBase.execute_model, _MARK):
+    if hasattr(WorkerWrapperBase.execute_model, MARK):
         return
     step = _Step()
-    _wrap_worker(WorkerWrapperBase, step)
+
+    @contextmanager
+    def exporting(exports: Exports) -> Iterator[None]:
+        ordered = OrderedExports(exports)
+        step.exports = ordered
+        try:
+            yield
+            ordered.check()
+        finally:
+            step.exports = {}
+
+    wrap_worker(WorkerWrapperBase, exporting)
     _wrap_forward_context(Platform, step)
     _wrap_convolutions()
     _wrap_gated_delta_rule()
     _wrap_mamba2(step)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Put `make(stock function)` in the place of `owner`'s function."""
     stock = getattr(owner, name)
     wrapped = functools.wraps(stock)(make(stock))
-    setattr(wrapped, _MARK, stock)
+    setattr(wrapped, MARK, stock)
     setattr(owner, name, wrapped)
 
 
-def _wrap_worker(worker: Any, step: _Step) -> None:
+def wrap_worker(worker: Any, exporting: Callable[[Exports], AbstractContextManager[None]]) -> None:
+    """Run each step inside `exporting(what the scheduler ordered from it)`."""
+
     def make(stock: Callable[..., Any]) -> Callable[..., Any]:
         def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-            step.exports = getattr(scheduler_output, ATTRIBUTE, {})
-            try:
+            with exporting(getattr(scheduler_output, ATTRIBUTE, {})):
                 return stock(self, scheduler_output, *args, **kwargs)
-            finally:
-                step.exports = {}
 
         return execute_model
 
-    _replace(worker, "execute_model", make)
+    replace(worker, "execute_model", make)
 
 
 def _wrap_forward_context(platform: Any, step: _Step) -> None:
@@ -136,7 +181,7 @@ def _wrap_forward_context(platform: Any, step: _Step) -> None:
     def set_additional_forward_context(cls: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {**stock(cls, *args, **kwargs), ATTRIBUTE: step.exports}
 
-    setattr(set_additional_forward_context, _MARK, stock)
+    setattr(set_additional_forward_context, MARK, stock)
     platform.set_additional_forward_context = classmethod(set_additional_forward_context)
 
 
@@ -173,9 +218,9 @@ def _wrap_convolutions() -> None:
 
         return convolve
 
-    _replace(gdn_attention, "_causal_conv1d_fwd_cpu", make)
+    replace(gdn_attention, "_causal_conv1d_fwd_cpu", make)
     plain = causal_conv1d.causal_conv1d_fn_cpu
-    _replace(causal_conv1d, "causal_conv1d_fn_cpu", make)
+    replace(causal_conv1d, "causal_conv1d_fn_cpu", make)
     # These two hold the function under names of their own.
     for module, name in ((mamba_mixer2, "causal_conv1d_fn"), (gdn_attention, "causal_conv1d_torch")):
         if getattr(module, name) is plain:
@@ -228,7 +273,7 @@ def _wrap_gated_delta_rule() -> None:
 
         return chunk_gated_delta_rule_cpu
 
-    _replace(_custom_ops, "chunk_gated_delta_rule_cpu", make)
+    replace(_custom_ops, "chunk_gated_delta_rule_cpu", make)
 
 
 def _in_place(
@@ -307,5 +352,5 @@ def _wrap_mamba2(step: _Step) -> None:
 
         return mamba_chunk_scan_fwd_cpu
 
-    _replace(MambaMixer2, "conv_ssm_forward", make_layer)
-    _replace(_custom_ops, "mamba_chunk_scan_fwd_cpu", make_scan)
+    replace(MambaMixer2, "conv_ssm_forward", make_layer)
+    replace(_custom_ops, "mamba_chunk_scan_fwd_cpu", make_scan)
