@@ -72,7 +72,11 @@ def test_the_tokens_of_a_word_are_counted_for_chat() -> None:
     ("engine", "said"),
     [
         (FakeEngine(says_ids=False), "does not return token ids .*: use --chat"),
-        (FakeEngine(vocabulary=2048), "refuses token ids 256 and 19999 .*--token-ids.*out of vocabulary"),
+        (
+            FakeEngine(vocabulary=2048),
+            "does not know token ids from 2,048 on; --token-ids 256:2048 leaves them out: .*out of vocabulary",
+        ),
+        (FakeEngine(vocabulary=200), "refuses token ids 256 and 19999 .*--token-ids.*out of vocabulary"),
         (
             FakeEngine(fault=lambda _: "500"),
             "does not answer a first request: http 500: the engine is not well",

@@ -9,9 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from flashstate.cli import app
+from flashstate.traces.mooncake_writer import write_mooncake
+from flashstate.traces.parquet_writer import write_parquet
 from tests.report.records import make_aiperf, make_bench, make_record, make_records, write_lines
 from tests.report.test_report import Page
 from tests.report.test_simulation import SWEEP, make_document
+from tests.traces.made import SMALL, make_session
 
 
 def report(*arguments: object) -> tuple[int, str, str]:
@@ -125,3 +128,19 @@ def test_records_are_never_replaced(tmp_path: Path) -> None:
     code, _, errors = report(f"x={path}", "--html", path)
     assert (code, errors) == (1, f"flashstate: {path}: holds results; name another file with --html\n")
     assert path.read_bytes() == before
+
+
+def test_a_trace_is_no_run_and_what_reads_it_is_said(tmp_path: Path) -> None:
+    mooncake, tables = tmp_path / "t.jsonl", tmp_path / "tables"
+    write_mooncake([make_session()], mooncake)
+    write_parquet([make_session()], tables)
+    for path in (mooncake, tables, SMALL):
+        code, _, errors = report(path, "--html", tmp_path / "r.html")
+        assert code == 1
+        assert errors.startswith(
+            f"flashstate: {path}: is a trace, not the records of a run: `flashstate trace stats`"
+        )
+        assert errors.count("\n") == 1
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"input_length": -1}\n')
+    assert "is a trace" not in report(broken, "--html", tmp_path / "r.html")[2]

@@ -148,6 +148,17 @@ def test_an_open_loop_is_for_mooncake(tmp_path: Path) -> None:
     assert result.stderr == "flashstate: --open-loop is for --to mooncake\n"
 
 
+def test_a_trace_is_scaled_to_a_small_machine(tmp_path: Path) -> None:
+    rows = tmp_path / "small.jsonl"
+    scales = ("--token-scale", "10", "--time-scale", "4")
+    assert trace("convert", SMALL, rows, "--to", "mooncake", *scales).exit_code == 0
+    before, after = (next(iter(read_sessions(path))).main.turns for path in (SMALL, rows))
+    assert [turn.prompt_tokens for turn in after] == [turn.prompt_tokens // 10 for turn in before]
+    assert [turn.gap_s for turn in after] == pytest.approx([turn.gap_s / 4 for turn in before])
+    result = trace("convert", SMALL, tmp_path / "none", "--to", "mooncake", "--token-scale", "0")
+    assert (result.exit_code, result.stderr) == (1, "flashstate: --token-scale 0: must be above 0\n")
+
+
 def test_the_real_traces() -> None:
     result = trace("stats", shared_traces("dev"))
     assert line(result.stdout, "later requests that start with the previous prompt") == ["93.14%", "84.6%"]

@@ -81,16 +81,41 @@ async def probe(url: str, model: Model, ids: range, stall_s: float, *, chat: boo
         salted = await ask("")
         takes_salt = salted.error is not None and salted.error.startswith(_BAD_REQUEST)
         reply = await ask("probe" if takes_salt else None)
-    if reply.error is not None:
-        raise TargetError(_complaint(url, reply, ids, chat=chat))
+        if reply.error is not None:
+            refuses_ids = reply.error.startswith(_BAD_REQUEST) and not chat
+            known = await _known_ids(client, ids) if refuses_ids else ids
+            raise TargetError(_complaint(url, reply, ids, known, chat=chat))
     rate = reply.prompt_tokens / _SAMPLE_WORDS if chat else 0.0
     if chat and rate <= 0:
         raise TargetError(f"{url}: does not count the tokens of a prompt, which --chat needs")
     return Target(url, model, takes_salt, reply.says_cached, rate)
 
 
-def _complaint(url: str, reply: Reply, ids: range, *, chat: bool) -> str:
+async def _known_ids(client: CompletionClient, ids: range) -> range:
+    """The leading part of `ids` that the server takes; all of them if there is none. About 15 requests of a token."""
+
+    async def takes(token: int) -> bool:
+        return (await client.complete([token, token], 1)).error is None
+
+    if not await takes(ids[0]):
+        return ids
+    taken, refused = 0, len(ids)
+    while refused - taken > 1:
+        middle = (taken + refused) // 2
+        if await takes(ids[middle]):
+            taken = middle
+        else:
+            refused = middle
+    return ids[:refused]
+
+
+def _complaint(url: str, reply: Reply, ids: range, known: range, *, chat: bool) -> str:
     error = reply.error or ""
+    if known != ids:
+        return (
+            f"{url}: does not know token ids from {known.stop:,} on; --token-ids {known.start}:{known.stop} "
+            f"leaves them out: {error}"
+        )
     if error.startswith(_BAD_REQUEST) and not chat:
         return f"{url}: refuses token ids {ids[0]} and {ids[-1]} (name others with --token-ids, or use --chat): {error}"
     if error.startswith("short") and not chat and not reply.tokens:

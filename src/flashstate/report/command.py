@@ -17,6 +17,8 @@ from flashstate.report.runs.part import runs_part
 from flashstate.report.runs.read import labelled, read_runs
 from flashstate.report.runs.request import Run
 from flashstate.report.simulation import ReportError, Simulation, read_simulation
+from flashstate.traces.read import read_sessions
+from flashstate.traces.session import TraceError
 
 
 def report(
@@ -57,9 +59,26 @@ def _read(files: Sequence[tuple[str, Path]]) -> tuple[list[Run], list[Simulation
     runs: list[Run] = []
     simulations: list[Simulation] = []
     for name, path in files:
-        found = read_runs(path, name)
-        if found is None:
-            simulations.append(read_simulation(path))
-        else:
-            runs += found
+        try:
+            found = read_runs(path, name)
+            if found is None:
+                simulations.append(read_simulation(path))
+            else:
+                runs += found
+        except ReportError:
+            if _is_trace(path):
+                raise ReportError(
+                    f"{path}: is a trace, not the records of a run: `flashstate trace stats` says what is in it; "
+                    "`flashstate replay` or `simulate` plays it and writes what can be shown here"
+                ) from None
+            raise
     return runs, simulations
+
+
+def _is_trace(path: Path) -> bool:
+    if not (path.is_file() or path.is_dir()):
+        return False
+    try:
+        return next(read_sessions(path), None) is not None
+    except TraceError:
+        return False

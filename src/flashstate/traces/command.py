@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,7 @@ from flashstate.traces.mooncake_writer import write_mooncake
 from flashstate.traces.parquet_writer import write_parquet
 from flashstate.traces.plot import check_plot, write_plot
 from flashstate.traces.read import read_sessions
+from flashstate.traces.scale import scaled
 from flashstate.traces.session import Session, TraceError
 from flashstate.traces.stats.collect import Collector
 from flashstate.traces.stats.show import as_json, show
@@ -26,7 +28,7 @@ app = typer.Typer(
     name="trace", help="Look at recorded agent sessions and convert them.", no_args_is_help=True
 )
 app.command()(synth)
-app.command("fit", hidden=True)(fit_command)
+app.command("fit")(fit_command)
 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out broken records, and count them.")]
 
@@ -81,22 +83,30 @@ def convert(
     open_loop: Annotated[
         bool, typer.Option("--open-loop", help="mooncake: rows without sessions, at their recorded times.")
     ] = False,
+    token_scale: Annotated[float, typer.Option(metavar="X", help="Divides prompts and outputs.")] = 1.0,
+    time_scale: Annotated[float, typer.Option(metavar="X", help="Divides times and waits.")] = 1.0,
     skip_bad: SkipBad = False,
 ) -> None:
-    """Write traces in another format.
+    """Write traces in another format, as recorded or scaled to a small machine.
 
-    Parquet keeps everything. Mooncake JSONL is for AIPerf (--custom-dataset-type mooncake_trace --isl-block-size 64):
-    it keeps lengths, shared prefixes and waits; a sub-agent becomes a session of its own, and server times, stop
-    reasons and models are lost.
+    Parquet keeps everything. Mooncake JSONL is for AIPerf (--custom-dataset-type mooncake_trace --isl-block-size 64;
+    up to 0.13 only with --open-loop): it keeps lengths, shared prefixes and waits; a sub-agent becomes a session of
+    its own, and server times, stop reasons and models are lost.
     """
     if open_loop and to is not Format.MOONCAKE:
         fail("--open-loop is for --to mooncake")
+    for option, factor in (("--token-scale", token_scale), ("--time-scale", time_scale)):
+        if not 0 < factor < math.inf:
+            fail(f"{option} {factor:g}: must be above 0")
     reader = _Reader(skip_bad)
+    sessions = reader.read(source)
+    if (token_scale, time_scale) != (1.0, 1.0):
+        sessions = (scaled(session, token_scale, time_scale) for session in sessions)
     try:
         if to is Format.PARQUET:
-            written = write_parquet(reader.read(source), target)
+            written = write_parquet(sessions, target)
         else:
-            written = write_mooncake(reader.read(source), target, open_loop)
+            written = write_mooncake(sessions, target, open_loop)
     except TraceError as error:
         fail(str(error))
     typer.echo(f"{target}: {written:,} sessions", err=True)

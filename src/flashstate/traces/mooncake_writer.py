@@ -2,8 +2,9 @@
 
 Rows of an agent have its name as session_id. Its first row has a timestamp, in milliseconds on its session's clock
 (traces hold no dates, so every session starts at 0); later rows have a delay, so the next turn follows the answer.
-`context_mode` says that each row has the whole prompt. AIPerf releases that do not know it (up to 0.13) would add each
-prompt to the one before: for those write an open loop, where every row stands alone and has its recorded time.
+`context_mode` says that each row has the whole prompt. AIPerf does not know it up to 0.13: it would add each prompt to
+the one before (chat), or refuse all turns but the first (completions). For those write an open loop, where every row
+stands alone and has its recorded time.
 
 Lost: which agent spawned which, server times, stop reasons, models, types. An output of 0 tokens, which no server
 takes, is written as 1.
