@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from flashstate.cli import app
+from flashstate.urls import is_server
 
 INTERRUPTED_IMPORT = """
 import os, signal, sys
@@ -33,3 +38,19 @@ def test_the_module_runs_the_command() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("flashstate ")
+
+
+@pytest.mark.parametrize("command", ["size", "doctor"])
+def test_a_model_that_cannot_be_read_is_one_line(command: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, [command, str(tmp_path / "none")])
+    assert (found.exit_code, found.stdout, found.stderr.count("\n")) == (1, "", 1)
+    assert found.stderr.startswith("flashstate: ") and "none" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "is_one"),
+    [("http://localhost:8000", True), ("https://a/b", True), ("http://", False), ("localhost:8000", False),
+     ("ftp://a", False), ("http://a:b", False), ("", False)],
+)  # fmt: skip
+def test_an_address_has_a_host(url: str, is_one: bool) -> None:
+    assert is_server(url) == is_one

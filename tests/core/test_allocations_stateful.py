@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -169,8 +170,9 @@ class AllocationMachine(RuleBasedStateMachine):
         assert not self.cache._spaces
 
 
-def test_cache_equals_brute_force() -> None:
+@pytest.mark.parametrize("examples", [100, pytest.param(600, marks=pytest.mark.slow)])
+def test_cache_equals_brute_force(examples: int) -> None:
     run = settings(
-        max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
     )
     run_state_machine_as_test(AllocationMachine, settings=run)

@@ -266,11 +266,12 @@ class CacheMachine(RuleBasedStateMachine):
         return tuple(t for link in reversed(chain) for t in link.piece.ids)
 
 
+@pytest.mark.parametrize("examples", [40, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MODELLED)
-def test_cache_equals_brute_force(name: str) -> None:
+def test_cache_equals_brute_force(name: str, examples: int) -> None:
     machine = type(f"Cache_{name}", (CacheMachine,), {"policy_name": name})
     run = settings(
-        max_examples=100,
+        max_examples=examples,
         stateful_step_count=30,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -36,10 +36,11 @@ class EndingMachine(LifeMachine):
         self.ended.append(tokens)
 
 
+@pytest.mark.parametrize("examples", [30, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["forecast", "rollback", "lru"])
-def test_an_ended_session_leaves_only_what_others_use(name: str) -> None:
+def test_an_ended_session_leaves_only_what_others_use(name: str, examples: int) -> None:
     machine = type(f"Ending_{name}", (EndingMachine,), {"policy_name": name})
     run = settings(
-        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
     )
     run_state_machine_as_test(machine, settings=run)

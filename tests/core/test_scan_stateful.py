@@ -141,11 +141,12 @@ class LifeMachine(RuleBasedStateMachine):
             assert all(unit.thread is thread and unit in self.cache.queue for unit in thread.units)
 
 
+@pytest.mark.parametrize("examples", [30, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", policy_names())
-def test_the_victim_is_what_a_scan_finds(name: str) -> None:
+def test_the_victim_is_what_a_scan_finds(name: str, examples: int) -> None:
     machine = type(f"Life_{name}", (LifeMachine,), {"policy_name": name})
     run = settings(
-        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EvictionQueue, "SLACK", 0)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashstate.economics.accounts import Earnings, account, earnings, user_cost_per_1m_input
+from flashstate.economics.accounts import (
+    Earnings,
+    account,
+    earnings,
+    profit_per_gpu_hour,
+    user_cost_per_1m_input,
+)
 from flashstate.economics.price_file import choose, shipped_presets
 from flashstate.economics.prices import PriceError, Prices
 from flashstate.economics.sensitivity import sensitivity
@@ -134,6 +140,14 @@ def test_no_such_price(name: str, bad: float) -> None:
 def test_a_cached_token_is_not_dearer() -> None:
     with pytest.raises(PriceError, match=r"^cached_input 0.2: must be at most input, 0.15; lower it"):
         make_prices(cached_input=0.2)
+
+
+def test_profit_at_rates_that_were_measured() -> None:
+    prices = make_prices()
+    whole = account(prices, Serving("made", 1.0, Rates(1000, 100, 2))).earnings
+    assert whole is not None
+    assert profit_per_gpu_hour(prices, 1.25, 1000, 100, 2) == whole.profit_per_gpu_hour
+    assert profit_per_gpu_hour(prices, 0.5, inf, 100, 2) is None
 
 
 @pytest.mark.parametrize("bad", [-1.0, nan, inf])

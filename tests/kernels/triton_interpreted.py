@@ -63,9 +63,22 @@ def assert_exports_as_truncated(inputs: ChunkInputs, tiles: ChunkTiles | None = 
 
 
 @EACH
+def test_residues_of_the_default_tile_export_as_truncated(recurrence: Recurrence) -> None:
+    """Beside every edge of the 16-token blocks that a tile is made of, and at its middle."""
+    tokens = default_tiles(recurrence).tokens
+    edges = {at + beside for at in range(0, tokens + 1, 16) for beside in (-1, 0, 1)}
+    check_residues(recurrence, sorted({at for at in edges if 1 <= at <= tokens} | {7, tokens + 2}))
+
+
+@pytest.mark.slow
+@EACH
 def test_every_residue_of_the_default_tile_exports_as_truncated(recurrence: Recurrence) -> None:
     tokens = default_tiles(recurrence).tokens
-    offsets = [*range(1, tokens + 1), tokens + 2]
+    check_residues(recurrence, [*range(1, tokens + 1), tokens + 2])
+
+
+def check_residues(recurrence: Recurrence, offsets: list[int]) -> None:
+    tokens = default_tiles(recurrence).tokens
     lengths = [max(tokens // 2, at + 1) for at in offsets]
     inputs = make_inputs(recurrence, lengths, heads=1, key_dim=16, value_dim=16, offsets=offsets)
     assert_exports_as_truncated(inputs, ChunkTiles(tokens=tokens, values=16))
@@ -181,7 +194,8 @@ def test_unaligned_inputs_are_copied_to_the_same_result() -> None:
     assert_same_bits(chunk_forward(shifted, tiles=SMALL).output, chunk_forward(inputs, tiles=SMALL).output)
 
 
-@settings(max_examples=5, derandomize=True)
+@pytest.mark.slow
+@settings(max_examples=50, derandomize=True)
 @given(data=st.data(), recurrence=st.sampled_from(Recurrence), seed=st.integers(0, 99))
 def test_any_batch_exports_as_truncated(data: st.DataObject, recurrence: Recurrence, seed: int) -> None:
     lengths = data.draw(st.lists(st.integers(0, 24), min_size=1, max_size=3))

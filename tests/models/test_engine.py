@@ -17,7 +17,7 @@ pytest.importorskip("vllm")
 pytestmark = pytest.mark.engine
 
 PROBE = Path(__file__).with_name("engine_probe.py")
-DEFAULT = ("gdn", "mamba2")
+DEFAULT = ("gdn",)
 # nemotron_h is the same model as mamba2; stock vLLM, which runs here, cannot run kda (see test_kimi_linear.py)
 SLOW = [family for family in FAMILIES if family not in (*DEFAULT, "nemotron_h", "kda")]
 

@@ -138,6 +138,7 @@ print(registered(), "flashstate.models.kimi_linear" in sys.modules)
 """
 
 
+@pytest.mark.slow  # importing vLLM takes ten seconds; test_kimi_linear.py serves the class, and test_off.py stock vLLM
 def test_the_class_is_registered_by_name_and_only_while_flashstate_is_on() -> None:
     # A process of its own: vLLM's registry is one for the whole process.
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("FLASHSTATE", "VLLM"))}

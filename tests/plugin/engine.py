@@ -1,6 +1,7 @@
 """A real vLLM engine in a child process, driven step by step: what the plugin's tests run on.
 
-One child is one engine, so that a test's async stand-ins and environment never leak into another's.
+One child is one engine, so that a test's async stand-ins and environment never leak into another's. Children fork from
+a process that has imported vLLM (preload.py) and run nothing.
 """
 
 from __future__ import annotations
@@ -78,12 +79,7 @@ class Engine:
     def __init__(self, spec: EngineSpec) -> None:
         from flashstate.plugin.settings import Settings
 
-        os.environ.update(
-            VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="WARNING", VLLM_CPU_KVCACHE_SPACE="1"
-        )
-        # One compute thread: the same results everywhere, and two cores are not oversubscribed.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(_own_core()))
+        set_variables()
         settings = {"check": spec.mode == "flashstate", "mamba_prefill_export": False, **spec.settings}
         Settings(mode=spec.mode, **settings).export(os.environ)
         os.environ.update(spec.environment)
@@ -288,6 +284,16 @@ class _Errors(logging.Handler):
         self.lines.append(record.getMessage())
 
 
+def set_variables() -> None:
+    """What every engine's process has in its environment, from before vLLM and torch are imported."""
+    os.environ.update(
+        VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="WARNING", VLLM_CPU_KVCACHE_SPACE="1"
+    )
+    # One compute thread: the same results everywhere, and two cores are not oversubscribed.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(_own_core()))
+
+
 def _own_core() -> int:
     """A core that no other worker of pytest-xdist computes on, while there are enough."""
     cores = sorted(os.sched_getaffinity(0))
@@ -348,7 +354,8 @@ class EngineProcess:
     def __init__(self, spec: EngineSpec) -> None:
         pickle.dumps(spec)
         self.block_size = spec.block_size
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.plugin.preload"])
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(spec, theirs), daemon=True)
         self._process.start()

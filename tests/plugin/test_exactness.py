@@ -66,9 +66,16 @@ def test_four_forks_of_one_state_run_together(engine: EngineProcess, fresh: Toke
         conversations = [(tokens := ask.tokens + answers[ask.name].tokens, len(tokens) - 1) for ask in asks]
 
 
-@pytest.mark.parametrize("more", [1, 200])
 @pytest.mark.parametrize("beside", [-1, 0, 1])
-@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize(
+    ("blocks", "more"),
+    [
+        (1, 1),
+        (3, 200),
+        pytest.param(1, 200, marks=pytest.mark.slow),
+        pytest.param(3, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_turn_that_ends_beside_a_block_boundary(
     engine: EngineProcess, fresh: Tokens, blocks: int, beside: int, more: int
 ) -> None:

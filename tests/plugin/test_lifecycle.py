@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugin.conftest import kinds
 from tests.plugin.engine import Answer, Ask, EngineProcess
 from tests.plugin.exact import BATCHED, Tokens, assert_exact, assert_right, compare
 
-pytestmark = pytest.mark.engine
+# Each family and each schedule once; test_exactness.py has all four by default.
+KINDS = kinds(slow=("gdn-sync", "mamba2-async"))
+pytestmark = [pytest.mark.engine, pytest.mark.parametrize("shared_engine", KINDS, indirect=True)]
 
 BLOCK = 160
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,13 +15,16 @@ from tests.plugin.exact import BATCHED, Tokens, assert_exact, assert_right, comp
 pytestmark = pytest.mark.engine
 
 
-def test_preempted_requests_resume_where_they_were(small_engine: EngineProcess, fresh: Tokens) -> None:
+@pytest.mark.parametrize("turns", [3, pytest.param(6, marks=pytest.mark.slow)])
+def test_preempted_requests_resume_where_they_were(
+    small_engine: EngineProcess, fresh: Tokens, turns: int
+) -> None:
     engine = small_engine
     before = engine.call("counters")["preemptions"]
     conversations = [fresh(100 + 9 * i) for i in range(6)]
     done = []
-    for turn in range(3):
-        asks = [Ask(f"p{turn}-{i}", tokens, max_tokens=60) for i, tokens in enumerate(conversations)]
+    for turn in range(turns):
+        asks = [Ask(f"p{turns}-{turn}-{i}", tokens, max_tokens=60) for i, tokens in enumerate(conversations)]
         answers = engine.run(*asks)
         done += [(ask, answers[ask.name]) for ask in asks]
         conversations = [ask.tokens + answers[ask.name].tokens + fresh(20) for ask in asks]
@@ -34,16 +38,24 @@ def test_preempted_requests_resume_where_they_were(small_engine: EngineProcess, 
     print(f"{len(restarts)} restarts, {sum(b.resumed == a.end for a, b in restarts)} where they were; {said}")
 
 
-@pytest.mark.parametrize("tokens", [1100, 1300])
-def test_a_turn_that_fits_only_without_its_state_is_served_cold(models: dict[str, Path], tokens: int) -> None:
-    """The state, its copy and the prompt do not fit together: a miss, not a turn that waits for ever."""
+@pytest.fixture(scope="module")
+def tiny_engine(models: dict[str, Path]) -> Iterator[EngineProcess]:
+    """An engine whose cache just holds its longest prompt."""
     arguments = {"num_gpu_blocks_override": 22, "max_model_len": 1760}
-    spec = EngineSpec(models["gdn"], FAMILIES["gdn"].block_size, arguments=arguments)
-    fresh = Tokens(f"cold{tokens}")
-    with running(spec) as engine:
-        first = engine.ask(ask := Ask("first", fresh(tokens), max_tokens=4))
-        following = Ask("next", ask.tokens + first.tokens + fresh(60), max_tokens=4)
-        answers = engine.run(following, max_steps=200)
-        assert len(answers["next"].tokens) == 4
-        assert_exact(engine, [following], answers, within=BATCHED)
-        engine.call("check_idle")
+    with running(EngineSpec(models["gdn"], FAMILIES["gdn"].block_size, arguments=arguments)) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("tokens", [1100, 1300])
+def test_a_turn_that_fits_only_without_its_state_is_served_cold(
+    tiny_engine: EngineProcess, tokens: int
+) -> None:
+    """The state, its copy and the prompt do not fit together: a miss, not a turn that waits for ever."""
+    engine, fresh = tiny_engine, Tokens(f"cold{tokens}")
+    assert engine.call("reset")
+    first = engine.ask(ask := Ask(f"first{tokens}", fresh(tokens), max_tokens=4))
+    following = Ask(f"next{tokens}", ask.tokens + first.tokens + fresh(60), max_tokens=4)
+    answers = engine.run(following, max_steps=200)
+    assert len(answers[following.name].tokens) == 4
+    assert_exact(engine, [following], answers, within=BATCHED)
+    engine.call("check_idle")

@@ -128,6 +128,7 @@ def test_periodic_log(served: Served, fresh: Tokens) -> None:
     assert "flashstate resumed" in served.log
 
 
+@pytest.mark.slow  # another server; test_off.py and test_metrics.py say the same of an engine and of the logger
 def test_off_serves_no_metrics_of_ours(models: dict[str, Path], tmp_path: Path, fresh: Tokens) -> None:
     with serving(models["gdn"], "gdn", tmp_path / "off.log", "--mode", "off") as server:
         prompt = fresh(400)

@@ -20,7 +20,7 @@ def make_options(**fields: Any) -> Options:
     ("fields", "said"),
     [
         ({"urls": ()}, "--url: names no server"),
-        ({"urls": ("localhost:8000",)}, "--url localhost:8000: must start with http"),
+        ({"urls": ("localhost:8000",)}, "--url localhost:8000: must be like http://"),
         ({"traces": ()}, "name traces to replay, or a workload"),
         ({"workload": "math"}, "--workload math: reads no traces; leave out t.json"),
         ({"sessions": 0}, "--sessions 0: must be from 1 to 10,000"),

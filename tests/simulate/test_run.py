@@ -107,13 +107,20 @@ def test_unlimited_memory_holds_more_than_there_is() -> None:
     assert result.missed_tokens["capacity"] == result.missed_tokens["dependency"] == 0
 
 
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("policy", list(systems()))
-@settings(max_examples=8)
-@given(seed=st.integers(0, 10_000), sessions=st.integers(1, 5), blocks=st.integers(1, 120))
-def test_every_token_short_of_ideal_has_one_cause(policy: str, seed: int, sessions: int, blocks: int) -> None:
-    rules = replace(RULES, sessions=sessions, seed=seed)
+def test_every_token_short_of_ideal_has_one_cause(policy: str, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(seed=st.integers(0, 10_000), sessions=st.integers(1, 5), blocks=st.integers(1, 120))
+    def check(seed: int, sessions: int, blocks: int) -> None:
+        check_causes(policy, replace(RULES, sessions=sessions, seed=seed), blocks)
+
+    check()
+
+
+def check_causes(policy: str, rules: Rules, blocks: int) -> None:
     geometry = make_geometry(blocks)
-    requests = schedule(make_workload(3, seed).trajectories, rules, geometry.block_tokens)
+    requests = schedule(make_workload(3, rules.seed).trajectories, rules, geometry.block_tokens)
     engine = systems()[policy].build(geometry, requests)
     bottomless = systems()["infinite"].build(geometry, requests)
     for now, is_end, request in events(requests):

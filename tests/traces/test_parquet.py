@@ -153,6 +153,7 @@ def test_new_blocks_are_packed(tmp_path: Path) -> None:
     assert all(isinstance(turn.new_blocks, array) for turn in session.main.turns)
 
 
+@pytest.mark.slow  # test_raw_samples_agree_with_the_tables reads them; sessions of all kinds are written above
 def test_the_real_tables_are_read_and_written_again(tmp_path: Path) -> None:
     dev = shared_traces("dev")
     assert write_parquet(read_parquet(dev), tmp_path) == 495

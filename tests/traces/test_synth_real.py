@@ -120,6 +120,7 @@ def test_sessions_have_the_same_shape(turn: int) -> None:
     assert alive[1] == pytest.approx(alive[0], abs=0.05)
 
 
+@pytest.mark.slow  # reads all traces again; test_fit.py fits sessions that were drawn
 def test_the_parameters_are_what_the_fit_makes_of_the_real_traces() -> None:
     params = claude_code()
     assert fit(real(), params.source) == params

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flashstate.economics.prices import Prices
-from flashstate.economics.serving import Rates, Serving
+from flashstate.economics.serving import RateError, Rates, Serving
 
 _MILLION: Final = 1e6
 _MINUTES: Final = 60
@@ -60,6 +60,24 @@ def earnings(prices: Prices, hit_rate: float, rates: Rates) -> Earnings:
         prices.gpu_hour * rates.gpus,
         rates.gpus,
     )
+
+
+def profit_per_gpu_hour(
+    prices: Prices,
+    hit_rate: float,
+    prompt_tokens_per_minute: float,
+    output_tokens_per_minute: float,
+    gpus: int,
+) -> float | None:
+    """Dollars, at measured rates of one engine of so many GPUs; None at rates that no engine has.
+
+    `hit_rate`: 0 to 1; what a server's own counts put above 1 is 1.
+    """
+    try:
+        rates = Rates(prompt_tokens_per_minute, output_tokens_per_minute, gpus)
+    except RateError:  # of requests that took no time at all
+        return None
+    return earnings(prices, min(hit_rate, 1.0), rates).profit_per_gpu_hour
 
 
 @dataclass(frozen=True, slots=True)

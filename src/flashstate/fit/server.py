@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
-from yarl import URL
 
 from flashstate.replay.client import CompletionClient, HttpError
-from flashstate.urls import without_passwords
+from flashstate.urls import is_server, without_passwords
 
 _ANSWER_S: Final = 30.0
 
@@ -48,11 +47,7 @@ async def ask(client: CompletionClient, model: str | None) -> ServerInfo:
 
 def check_address(url: str) -> None:
     """Raises ServerError for what is no address of a server."""
-    try:
-        parsed = URL(url)
-    except ValueError:
-        parsed = URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if not is_server(url):
         raise ServerError(f"--url {url}: must be like http://localhost:8000")
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
+from flashstate.percentiles import p50_p90
 from flashstate.replay.chat_transcript import ChatTranscript
 from flashstate.replay.client import CompletionClient
 from flashstate.replay.counters import grown, missed_tokens
@@ -23,7 +24,7 @@ from flashstate.replay.plan import Play, Workload
 from flashstate.replay.preflight import Target
 from flashstate.replay.run_log import Event, RunLog
 from flashstate.replay.sessions import Ended, Player
-from flashstate.replay.totals import Totals, percentiles
+from flashstate.replay.totals import Totals
 from flashstate.replay.transcript import Transcript
 from flashstate.replay.watch import Watch, counters
 from flashstate.urls import without_passwords
@@ -128,7 +129,7 @@ class _Part:
         for old, new in zip(before, after, strict=True):
             for reason, tokens in (_grown(old, new) or {}).items():
                 missed[reason] = missed.get(reason, 0) + tokens
-        late = percentiles(self._late_s)
+        late = p50_p90(self._late_s)
         self._note({
             "event": "closed", "s": round(closed_s, 6),
             "stopped": self._stopped.result() if self._stopped.done() else None,

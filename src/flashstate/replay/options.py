@@ -16,6 +16,7 @@ from flashstate.replay.plan import Workload
 from flashstate.replay.recorded import RecordedWorkload, Scale
 from flashstate.traces.read import read_sessions
 from flashstate.traces.session import Session, TraceError
+from flashstate.urls import is_server
 
 TRACES, MATH, EDITS = "traces", "math", "edits"
 WORKLOADS: Final = (TRACES, MATH, EDITS)
@@ -56,8 +57,8 @@ class Options:
         if not self.urls:
             raise OptionError("--url: names no server")
         for url in self.urls:
-            if not url.startswith(("http://", "https://")):
-                raise OptionError(f"--url {url}: must start with http:// or https://")
+            if not is_server(url):
+                raise OptionError(f"--url {url}: must be like http://localhost:8000")
         _choice("--workload", self.workload, WORKLOADS)
         _choice("--gaps", self.gaps, READINGS)
         if self.workload == TRACES and not self.traces:

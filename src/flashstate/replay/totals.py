@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from flashstate.percentiles import p50_p90
 from flashstate.replay.record import error_kind
 from flashstate.replay.run_log import Event
 
@@ -109,21 +108,13 @@ class Totals:
         self.e2e_s.append(float(event["e2e_s"]))
 
 
-def percentiles(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 50th and the 90th; None of nothing."""
-    if not values:
-        return None
-    p50, p90 = np.percentile(np.asarray(values), (50, 90))
-    return float(p50), float(p90)
-
-
 def summary(totals: Totals, parameters: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, Any]:
     """The figures of a run as plain JSON values. `reasons`: why it is not valid. Only answered requests count.
 
     Units: seconds, tokens, tokens a second. None where nothing was counted or the server does not say.
     """
     seconds = totals.measured_s
-    ttft, e2e = percentiles(totals.ttft_s), percentiles(totals.e2e_s)
+    ttft, e2e = p50_p90(totals.ttft_s), p50_p90(totals.e2e_s)
     knows_ideal = not parameters["chat"] and totals.prompt_tokens > 0
     return {
         "verdict": "invalid" if reasons else "valid",

@@ -8,8 +8,8 @@ import time
 from typing import Final
 
 import aiohttp
-import yarl
 
+from flashstate.urls import is_server
 from flashstate.watch.sample import MetricsError, Sample, read_sample
 from flashstate.watch.window import Away
 
@@ -25,11 +25,7 @@ class UrlError(ValueError):
 def base_url(given: str) -> str:
     """The server's address as it is asked: http unless said otherwise, /metrics or not. Raises UrlError."""
     full = given if "://" in given else f"http://{given}"
-    try:
-        url = yarl.URL(full)
-    except ValueError:
-        url = yarl.URL()
-    if url.scheme not in ("http", "https") or not url.host:
+    if not is_server(full):
         raise UrlError(f"{given}: not a server's address: give one such as http://localhost:8000")
     return full.rstrip("/").removesuffix("/metrics").rstrip("/")
 

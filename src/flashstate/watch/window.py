@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flashstate.economics.accounts import account
+from flashstate.economics.accounts import profit_per_gpu_hour
 from flashstate.economics.prices import Prices
-from flashstate.economics.serving import RateError, Rates, Serving
 from flashstate.watch.sample import Sample
 
 
@@ -41,13 +40,11 @@ class Reading:
         """Dollars, if it went on like this: what users pay for these tokens less the rent of the engine's GPUs."""
         if self.prompt_tokens_per_min is None or self.output_tokens_per_min is None:
             return None
-        try:
-            rates = Rates(self.prompt_tokens_per_min, self.output_tokens_per_min, gpus)
-        except RateError:
-            return None
         # Without prompts there is no hit rate, nor anything that it is a share of.
-        earned = account(prices, Serving("", self.hit_rate or 0.0, rates)).earnings
-        return None if earned is None else earned.profit_per_gpu_hour
+        hit_rate = self.hit_rate or 0.0
+        return profit_per_gpu_hour(
+            prices, hit_rate, self.prompt_tokens_per_min, self.output_tokens_per_min, gpus
+        )
 
 
 class Window:

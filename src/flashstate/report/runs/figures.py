@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from flashstate.economics.accounts import account
+from flashstate.economics.accounts import profit_per_gpu_hour
 from flashstate.economics.prices import Prices
-from flashstate.economics.serving import RateError, Rates, Serving
 from flashstate.economics.show import dollars
+from flashstate.percentiles import p50_p90
 from flashstate.report.engine import Percentiles
 from flashstate.report.figures import NONE, count, pair, percent, seconds
 from flashstate.report.runs.request import Request, Run
@@ -71,8 +69,8 @@ def figures(run: Run, costs: Costs) -> RunFigures:
         missed_tokens={reason: run.missed(reason) for reason in MISS_REASONS},
         prompt_tokens_per_min=prompt / minutes,
         output_tokens_per_min=output / minutes,
-        ttft_s=percentiles([r.first_s - r.start_s for r in answered if r.first_s is not None]),
-        latency_s=percentiles([r.end_s - r.start_s for r in answered]),
+        ttft_s=_percentiles([r.first_s - r.start_s for r in answered if r.first_s is not None]),
+        latency_s=_percentiles([r.end_s - r.start_s for r in answered]),
         profit_per_gpu_hour=profit(share(cached, prompt), prompt / minutes, output / minutes, costs),
     )
 
@@ -83,12 +81,9 @@ def profit(
     """Dollars a GPU-hour at these rates of one engine, all its GPUs together; None where no hit rate is known."""
     if hit_rate is None:
         return None
-    try:
-        rates = Rates(prompt_tokens_per_min, output_tokens_per_min, costs.gpus)
-    except RateError:  # requests that took no time at all
-        return None
-    earned = account(costs.prices, Serving("", min(hit_rate, 1.0), rates)).earnings
-    return None if earned is None else earned.profit_per_gpu_hour
+    return profit_per_gpu_hour(
+        costs.prices, hit_rate, prompt_tokens_per_min, output_tokens_per_min, costs.gpus
+    )
 
 
 def added(values: Iterable[int | None]) -> int | None:
@@ -106,12 +101,8 @@ def share(some: int | None, of: int) -> float | None:
     return None if some is None or not of else some / of
 
 
-def percentiles(values: Sequence[float]) -> Percentiles:
-    """Linear between ranks, as in results.json."""
-    if not values:
-        return Percentiles(None, None)
-    p50, p90 = np.percentile(values, (50, 90))
-    return Percentiles(float(p50), float(p90))
+def _percentiles(values: Sequence[float]) -> Percentiles:
+    return Percentiles(*(p50_p90(values) or (None, None)))
 
 
 def _tokens(answered: Sequence[Request]) -> tuple[list[int], list[int]]:
