@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from flashstate.core.base import Capture, Eviction, StateCache
 from flashstate.core.cost import PrefillCostModel
-from flashstate.core.path import TokenPath
-from flashstate.core.shelves import Block, Space, State
+from flashstate.core.path import TokenPath, TokenRun
+from flashstate.core.shelves import Block, Shelf, Space, State
 from flashstate.core.state import Checkpoint, HybridState
 from flashstate.core.tree import KVBlock
 
@@ -115,9 +115,9 @@ class AllocationCache(StateCache):
         hold = self._holds.get(request)
         if hold is None or position not in hold.checkpointed:
             self.history.checkpoint_taken(path, position)
-        filed = self._file(space, hold, path, position, kv, ends_here=True)
         shelf = space.shelf(path, position)
         ids = path.tokens(shelf.start, position)
+        filed = self._file(space, hold, path, position, kv, (shelf, ids))
         state = shelf.state_at(ids, position)
         if kept := state is None:
             state = State(shelf, ids, checkpoint)
@@ -131,7 +131,7 @@ class AllocationCache(StateCache):
         self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float, *, request: Hashable = None
     ) -> Capture:
         space = self._space(path)
-        filed = self._file(space, self._holds.get(request), path, position, kv, ends_here=False)
+        filed = self._file(space, self._holds.get(request), path, position, kv, None)
         self._tidy(space)
         return self._changed(False, filed)
 
@@ -150,7 +150,10 @@ class AllocationCache(StateCache):
         if not self._queue:
             return None
         oldest, _ = self._queue.popitem(last=False)
-        self._remove(oldest)
+        space = oldest.shelf.space
+        space.remove(oldest)
+        if not space.shelves:
+            self._tidy(space)
         if isinstance(oldest, State):
             tier, freed = CHECKPOINT, frozenset(oldest.checkpoint.blocks)
         else:
@@ -175,17 +178,21 @@ class AllocationCache(StateCache):
         path: TokenPath,
         position: int,
         kv: Sequence[KVBlock],
-        *,
-        ends_here: bool,
+        end: tuple[Shelf, TokenRun] | None,
     ) -> Filed:
-        """Take over the KV of `position` tokens where it is not held yet. `ends_here`: a checkpoint does."""
+        """Take over the KV of `position` tokens where it is not held yet.
+
+        `end`: where the checkpoint goes that is taken there, and the tokens since that shelf's start; None: none is.
+        """
         filed, size = Filed(), self.block_tokens
         full = position // size
         assert len(kv) >= -(-position // size), (len(kv), position, size)
         for index in range(len(hold.blocks) if hold is not None else 0, full):
             block = space.full.get(path.key(index + 1))
             if block is None:
-                block = self._place(space, hold, path, (index + 1) * size, kv[index], filed)
+                shelf, stop = space.shelf(path, index * size), (index + 1) * size
+                ids = path.tokens(shelf.start, stop)
+                block = self._place(shelf, hold, path, ids, stop, kv[index], filed)
             if hold is None:
                 filed.loose.append(block)
             else:
@@ -193,14 +200,15 @@ class AllocationCache(StateCache):
                 hold.blocks.append(block)
                 hold.tail = None
         if position % size and (hold is None or len(hold.blocks) == full):
-            block = self._terminal(space, hold, path, position, kv[full], filed, ends_here)
+            block = self._terminal(space, hold, path, position, kv[full], filed, end)
             if hold is not None:
                 self._set_tail(hold, block)
             elif block is not None:
                 filed.loose.append(block)
-        for block in reversed(filed.loose):
-            if not block.holds:
-                self._use(block)
+        if filed.loose:
+            for block in reversed(filed.loose):
+                if not block.holds:
+                    self._use(block)
         return filed
 
     def _terminal(
@@ -211,11 +219,14 @@ class AllocationCache(StateCache):
         position: int,
         physical: KVBlock,
         filed: Filed,
-        ends_here: bool,
+        end: tuple[Shelf, TokenRun] | None,
     ) -> Block | None:
         """The block that `position` lies in; None if no checkpoint needs it."""
-        shelf = space.shelf(path, position)
-        ids = path.tokens(shelf.start, position)
+        if end is not None:
+            shelf, ids = end
+        else:
+            shelf = space.shelf(path, position)
+            ids = path.tokens(shelf.start, position)
         tail = hold.tail if hold is not None else None
         if tail is not None and tail.physical == physical:
             if tail.stop < position:
@@ -224,22 +235,22 @@ class AllocationCache(StateCache):
         known = shelf.kv_of(ids, position)
         if known is not None:
             return known
-        if ends_here or shelf.has_state_on(path, position):
-            return self._place(space, hold, path, position, physical, filed)
+        if end is not None or shelf.has_state_on(path, position):
+            return self._place(shelf, hold, path, ids, position, physical, filed)
         space.tidy(shelf)
         return None
 
     def _place(
         self,
-        space: Space,
+        shelf: Shelf,
         hold: Hold | None,
         path: TokenPath,
+        ids: TokenRun,
         stop: int,
         physical: KVBlock,
         filed: Filed,
     ) -> Block:
-        """The block that ends at `stop`: the one that was filled on, or a new one, which replaces emptier ones."""
-        shelf = space.shelf(path, stop - 1)
+        """The block of `ids`, up to `stop`: the one that was filled on, or a new one, which replaces emptier ones."""
         block = hold.tail if hold is not None else None
         if block is None or block.physical != physical:
             if hold is not None:
@@ -253,7 +264,7 @@ class AllocationCache(StateCache):
             block = Block(shelf, physical)
             shelf.blocks[block] = None
             filed.taken.update(physical)
-        space.fill(block, path, path.tokens(shelf.start, stop), stop)
+        shelf.space.fill(block, path, ids, stop)
         return block
 
     def _set_tail(self, hold: Hold, block: Block | None) -> None:
@@ -273,11 +284,6 @@ class AllocationCache(StateCache):
         if space is None:
             space = self._spaces[path.namespace] = Space(path.namespace, self.block_tokens)
         return space
-
-    def _remove(self, kept: Block | State) -> None:
-        space = kept.shelf.space
-        space.remove(kept)
-        self._tidy(space)
 
     def _tidy(self, space: Space) -> None:
         if not space.shelves:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from flashstate.core.attribution import attribute
 from flashstate.core.cost import PrefillCostModel
@@ -15,8 +15,7 @@ from flashstate.core.state import Checkpoint, HybridState
 from flashstate.core.tree import KVBlock
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(NamedTuple):
     """What became of an offered state: kept or not, the physical blocks now held for it, and those let go."""
 
     kept: bool
@@ -27,8 +26,7 @@ class Capture:
 NOTHING = Capture(False, frozenset(), frozenset())
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(NamedTuple):
     """What is gone: where its state was, and the physical blocks the cache no longer holds."""
 
     position: int

@@ -38,6 +38,7 @@ class HybridCache(StateCache):
     ) -> None:
         super().__init__(block_tokens, history_tokens, cost or policy.settings.cost)
         self.policy = policy
+        self._policy_follows = type(policy).follow is not Policy.follow
         self.tree = UnitTree(block_tokens, kv_width)
         self.queue = make_queue(policy)
         self._history_tokens = history_tokens
@@ -198,12 +199,13 @@ class HybridCache(StateCache):
         unit = RecoveryUnit(self.tree, node, checkpoint, next(self._serials))
         node.mark = unit
         self._join(unit, thread)
-        taken = _ids(placed.taken) | set(checkpoint.blocks)
-        freed = _ids(placed.freed)
+        taken, freed = _ids(placed.taken), _ids(placed.freed)
+        taken.update(checkpoint.blocks)
         self.queue.add(unit)
-        for below in unit.states_below():
-            unit.path_end = max(unit.path_end, below.path_end)
-            self.queue.push(below, now)
+        if node.children:
+            for below in unit.states_below():
+                unit.path_end = max(unit.path_end, below.path_end)
+                self.queue.push(below, now)
         self._follow(unit, now)
         self._stamp(unit, now)
         self._push_only_sibling(node, now)
@@ -214,6 +216,8 @@ class HybridCache(StateCache):
         else:
             self.counters.captures[checkpoint.kind] += 1
         self.resident_blocks += len(taken) - len(freed)
+        if not freed:
+            return Capture(kept, frozenset(taken), frozenset())
         return Capture(kept, frozenset(taken - freed), frozenset(freed - taken))
 
     def evict(self, now: float) -> Eviction | None:
@@ -290,15 +294,17 @@ class HybridCache(StateCache):
     def _follow(self, unit: RecoveryUnit, now: float) -> None:
         """A request left `unit`: tell the states above. Re-ranks the nearest, and those that have moved."""
         ended = unit.checkpoint.kind == REQUEST_END
-        nearest, follow, thread = True, self.policy.follow, unit.thread
-        for node in unit.node.ancestors():
-            above = node.mark
-            if above is None:
-                continue
-            joined = above.thread is not thread and self._join(above, thread)
-            if follow(above, unit.path_end, ended=ended, nearest=nearest) or nearest or joined:
-                self.queue.push(above, now)
-            nearest = False
+        nearest, thread = True, unit.thread
+        follow = self.policy.follow if self._policy_follows else None
+        node = unit.node.parent
+        while node is not None:
+            if (above := node.mark) is not None:
+                joined = above.thread is not thread and self._join(above, thread)
+                fell = follow is not None and follow(above, unit.path_end, ended=ended, nearest=nearest)
+                if fell or nearest or joined:
+                    self.queue.push(above, now)
+                nearest = False
+            node = node.parent
 
     def _join(self, unit: RecoveryUnit, thread: Thread | None) -> bool:
         """`thread` went through `unit` last. True if another did before."""
@@ -335,7 +341,9 @@ class HybridCache(StateCache):
         if unit.parked:
             self._parked = {request: other for request, other in self._parked.items() if other is not unit}
         node.mark = None
-        return set(unit.checkpoint.blocks) | self._discard_node(node, now)
+        freed = self._discard_node(node, now)
+        freed.update(unit.checkpoint.blocks)
+        return freed
 
     def _discard(self, node: Node[RecoveryUnit], now: float) -> frozenset[int]:
         freed = self._discard_node(node, now)
@@ -343,7 +351,10 @@ class HybridCache(StateCache):
         return frozenset(freed)
 
     def _discard_node(self, node: Node[RecoveryUnit], now: float) -> set[int]:
-        nearest = next((above.mark for above in node.ancestors() if above.mark is not None), None)
+        above = node.parent
+        while above is not None and above.mark is None:
+            above = above.parent
+        nearest = above.mark if above is not None else None
         removed = self.tree.discard(node)
         if removed.grown is not None and removed.grown.mark is not None:
             self.queue.push(removed.grown.mark, now)

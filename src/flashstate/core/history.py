@@ -42,6 +42,8 @@ class History(PrefixTree[Past]):
         assert max_tokens > 0, max_tokens
         self.max_tokens = max_tokens
         self._ends: OrderedDict[Node[Past], None] = OrderedDict()
+        self._answer: tuple[TokenPath, int, Precedent] | None = None
+        """The last question and its answer, until something changes: a new request's is asked twice."""
 
     def is_needed(self, node: Node[Past]) -> bool:
         return node in self._ends or (node.mark is not None and node.mark.checkpointed)
@@ -68,22 +70,30 @@ class History(PrefixTree[Past]):
 
     def computed(self, path: TokenPath, position: int, thread: Thread | None = None) -> None:
         """Remember that a request of `thread` computed `position` tokens of `path` and ended there."""
-        node = self._end(path, position)
-        for link in (node, *node.ancestors()):
-            assert link.mark is not None
-            link.mark.latest_end, link.mark.thread = position, thread
+        node: Node[Past] | None = self._end(path, position)
+        while node is not None:
+            if (past := node.mark) is not None:  # the root has none
+                past.latest_end, past.thread = position, thread
+            node = node.parent
         self._forget()
 
     def precedent(self, path: TokenPath, limit: int) -> Precedent:
         """What earlier requests left for `path`, up to `limit` tokens. Does not mutate."""
+        if self._answer is not None:
+            asked, asked_limit, answer = self._answer
+            if asked is path and asked_limit == limit:
+                return answer
         match = self.find(path, limit)
-        below = match.into or match.node
-        checkpoints = tuple(node.position for node in self.filed(match.node))[::-1]
-        if below.mark is None or match.length == 0:
-            return Precedent(match.length, checkpoints, None)
-        return Precedent(match.length, checkpoints, below.mark.latest_end, below.mark.thread)
+        past = (match.into or match.node).mark
+        if past is None or match.length == 0:
+            answer = Precedent(match.length, _checkpoints(match.node), None)
+        else:
+            answer = Precedent(match.length, _checkpoints(match.node), past.latest_end, past.thread)
+        self._answer = path, limit, answer
+        return answer
 
     def _end(self, path: TokenPath, position: int) -> Node[Past]:
+        self._answer = None
         node = self.insert(path, position, ()).node
         self._ends[node] = None
         self._ends.move_to_end(node)
@@ -107,3 +117,16 @@ class History(PrefixTree[Past]):
                 self._ends[node] = None
                 self._ends.move_to_end(node, last=False)
                 return
+
+
+def _checkpoints(node: Node[Past]) -> tuple[int, ...]:
+    """Positions of `node` and the nodes above it where a checkpoint was taken, ascending."""
+    # A plain loop: a path may have hundreds.
+    found: list[int] = []
+    link: Node[Past] | None = node
+    while link is not None:
+        if (past := link.mark) is not None and past.checkpointed:
+            found.append(link.position)
+        link = link.parent
+    found.reverse()
+    return tuple(found)

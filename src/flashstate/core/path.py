@@ -10,7 +10,10 @@ R = TypeVar("R", bound="TokenRun")
 
 
 class TokenRun(Protocol):
-    """A stretch of tokens. `array("q")` is one; a host that only counts tokens may have a shorter form."""
+    """A stretch of tokens. `array("q")` is one; a host that only counts tokens may have a shorter form.
+
+    Such a form may have `common_length(other)`, the tokens that both begin with.
+    """
 
     def __len__(self) -> int: ...
 
@@ -85,8 +88,9 @@ class Piece:
 
     @classmethod
     def of(cls, path: TokenPath, start: int, stop: int, block_tokens: int) -> Piece:
-        boundaries = range(start // block_tokens + 1, stop // block_tokens + 1)
-        return cls(start, path.tokens(start, stop), [path.key(b) for b in boundaries], block_tokens)
+        first, last = start // block_tokens, stop // block_tokens
+        keys = [path.key(blocks) for blocks in range(first + 1, last + 1)] if first < last else []
+        return cls(start, path.tokens(start, stop), keys, block_tokens)
 
     def split(self, position: int) -> tuple[Piece, Piece]:
         cut = position - self.start
@@ -105,8 +109,10 @@ class Piece:
 
         `boundary` is the next block boundary, known to have unequal keys if `stop` reaches it.
         """
-        end = min(stop, boundary)
-        mine, theirs = self.ids[start - self.start : end - self.start], path.tokens(start, end)
+        end, first = min(stop, boundary), self.start
+        whole = start == first and end == self.stop
+        mine = self.ids if whole else self.ids[start - first : end - first]
+        theirs = path.tokens(start, end)
         if mine != theirs:
             return start + common_length(mine, theirs)
         # Equal tokens under unequal keys: they differ in something the tokens do not show. No match.
@@ -114,7 +120,10 @@ class Piece:
 
 
 def common_length(a: TokenRun, b: TokenRun) -> int:
-    """Tokens that both runs begin with. O(log tokens) comparisons of slices."""
+    """Tokens that both runs begin with. O(log tokens) comparisons of slices, unless the runs know a shorter way."""
+    known = getattr(a, "common_length", None)
+    if known is not None:
+        return int(known(b))
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2

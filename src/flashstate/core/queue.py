@@ -108,15 +108,16 @@ class EvictionQueue:
 
     def _front(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
         self._ring_timers(now)
-        while self._heap:
-            rank, _, version, unit = self._heap[0]
-            if version != unit.version or unit.is_held or unit.parked:
-                heapq.heappop(self._heap)
+        heap, rank_of = self._heap, self.policy.rank
+        while heap:
+            rank, serial, version, unit = heap[0]
+            if version != unit.version or unit.node.live or unit.parked:
+                heapq.heappop(heap)
                 continue
-            current = self.policy.rank(unit, now)
+            current = rank_of(unit, now)
             if current <= rank:
                 return unit, current
-            heapq.heapreplace(self._heap, (current, unit.serial, version, unit))
+            heapq.heapreplace(heap, (current, serial, version, unit))
         return None
 
     def _ring_timers(self, now: float) -> None:

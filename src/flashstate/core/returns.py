@@ -54,9 +54,8 @@ class ReturnRates:
         for kind, silences in self._closed.items():
             _count(counts, kind, silences)
         for thread, (kind, since) in list(self._open.items()):
-            still = Silences()
-            still.add(now - since, returned=False)
-            _count(counts, kind, still)
+            for length in range(len(kind) + 1):
+                counts[kind[:length]].add(now - since, returned=False)
             if now - since > EDGES_S[-1]:
                 # Nothing more to learn from it: count it for good.
                 self._closed[kind].add(now - since, returned=False)

@@ -55,16 +55,25 @@ class Shelf:
 
     def state_at(self, ids: TokenRun, stop: int) -> State | None:
         """The checkpoint after `ids`."""
-        return next((state for state in self.states if state.stop == stop and state.ids == ids), None)
+        for state in self.states:
+            if state.stop == stop and state.ids == ids:
+                return state
+        return None
 
     def kv_of(self, ids: TokenRun, stop: int) -> Block | None:
         """The block that starts with `ids`; if there are several, the one least filled."""
-        found = (block for block in self.blocks if block.starts_with(ids, stop))
-        return min(found, key=lambda block: block.stop, default=None)
+        least: Block | None = None
+        for block in self.blocks:
+            if (least is None or block.stop < least.stop) and block.starts_with(ids, stop):
+                least = block
+        return least
 
     def filled(self, physical: KVBlock) -> Block | None:
         """The block that lies in `physical`."""
-        return next((block for block in self.blocks if block.physical == physical), None)
+        for block in self.blocks:
+            if block.physical == physical:
+                return block
+        return None
 
     def emptier(self, path: TokenPath, stop: int) -> list[Block]:
         """The blocks that hold a part of what `path` has up to `stop`."""
@@ -155,7 +164,8 @@ class Space:
             del shelf.blocks[kept]
             if kept.key is not None:
                 del self.full[kept.key]
-        self.tidy(shelf)
+        if not shelf.blocks and not shelf.states:
+            del self.shelves[shelf.key]
 
     def tidy(self, shelf: Shelf) -> None:
         """Drop `shelf` if nothing is in it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from flashstate.core.thread import Thread
 from flashstate.core.tree import KVBlock, Node, PrefixTree
@@ -17,8 +18,7 @@ NAMED = "named"
 CHECKPOINT_KINDS = (REQUEST_END, PROMPT_BOUNDARY, PROMPT_END, JUNCTION, CHUNK_END, NAMED)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """Every recurrent layer's state after exactly `position` tokens, in the physical blocks named."""
 
     position: int
@@ -99,10 +99,11 @@ class RecoveryUnit:
     @property
     def size_blocks(self) -> int:
         """Blocks freed by evicting this state: its checkpoint, and KV nothing else intact or live needs."""
-        if self.node.children:
-            return len(self.checkpoint.blocks)
-        kv = len(self.node.blocks) - self.tree.retained_by_parent(self.node)
-        return len(self.checkpoint.blocks) + kv * self.tree.kv_width
+        node, size = self.node, len(self.checkpoint.blocks)
+        if node.children:
+            return size
+        tree = self.tree
+        return size + (len(node.blocks) - tree.retained_by_parent(node)) * tree.kv_width
 
     def states_below(self) -> Iterator[RecoveryUnit]:
         """The nearest deeper cached states, one for each branch."""

@@ -75,7 +75,9 @@ def worth(rates: Sequence[float]) -> list[float]:
             held_s += (silent - 0.5 * over) * length_s
             back += over
             silent -= over
-            best = max(best, back / held_s)
+            ratio = back / held_s
+            if ratio > best:
+                best = ratio
         table.append(best)
     return table
 

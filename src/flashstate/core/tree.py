@@ -8,8 +8,7 @@ deeper node the terminal block is not held: the deeper node's first block starts
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from flashstate.core.path import Piece, TokenPath
 
@@ -55,11 +54,11 @@ class Root(Node[M]):
 
     def deepest_boundary(self, path: TokenPath, most: int) -> tuple[int, Node[M]]:
         """How many leading blocks of `path` are filed here, at most `most`, and the node the last one ends in."""
-        get = self.boundaries.get
+        get, key = self.boundaries.get, path.key
         low, high, found = 0, most, cast("Node[M]", self)
         probe = most  # prompts mostly agree to the end, or nearly
         while low < high:
-            node = get(path.key(probe))
+            node = get(key(probe))
             if node is None:
                 high = probe - 1
             else:
@@ -68,8 +67,7 @@ class Root(Node[M]):
         return low, found
 
 
-@dataclass(frozen=True, slots=True)
-class Match(Generic[M]):
+class Match(NamedTuple, Generic[M]):
     """How far a path is known: `length` tokens, past `node` by part of `into`."""
 
     node: Node[M]
@@ -77,8 +75,7 @@ class Match(Generic[M]):
     into: Node[M] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Placed(Generic[M]):
+class Placed(NamedTuple, Generic[M]):
     """Where a prefix was filed, with the KV blocks the tree took over for it and those it no longer needs."""
 
     node: Node[M]
@@ -86,8 +83,7 @@ class Placed(Generic[M]):
     freed: list[KVBlock]
 
 
-@dataclass(frozen=True, slots=True)
-class Removed(Generic[M]):
+class Removed(NamedTuple, Generic[M]):
     """KV blocks freed by taking a node out, and the node whose segment grew by it."""
 
     freed: list[KVBlock]
@@ -103,6 +99,8 @@ class PrefixTree(Generic[M]):
         self.roots: dict[Hashable, Root[M]] = {}
         self.tokens = 0
         """Tokens held in all pieces."""
+        self._tip: tuple[TokenPath, Node[M]] | None = None
+        """The last insertion: a request's checkpoints mostly come one after another, each below the last."""
 
     def is_needed(self, node: Node[M]) -> bool:
         """Whether `node` must stay a node even when nothing branches there."""
@@ -144,13 +142,14 @@ class PrefixTree(Generic[M]):
     def insert(self, path: TokenPath, position: int, blocks: Sequence[KVBlock]) -> Placed[M]:
         """Make a node at `position` of `path`. `blocks` are the whole prefix's; those already held are not taken."""
         assert 0 < position <= len(path), (position, len(path))
-        match = self.find(path, position)
+        match = self.at_tip(path, position) or self.find(path, position)
         parent = match.node
         if match.into is not None:
             parent = self.split(match.into, match.length)
         elif isinstance(parent, Root):
             self.roots[parent.namespace] = parent
         if parent.position == position:
+            self._tip = path, parent
             return Placed(parent, [], [])
         freed: list[KVBlock] = []
         if self.has_terminal(parent):
@@ -160,10 +159,19 @@ class PrefixTree(Generic[M]):
         piece = Piece.of(path, parent.position, position, self.block_tokens)
         node = Node(parent, piece, taken)
         parent.children[piece.ids[0]] = node
-        node.root.boundaries.update(dict.fromkeys(piece.keys, node))
+        if piece.keys:
+            node.root.boundaries.update(dict.fromkeys(piece.keys, node))
         self.tokens += len(piece.ids)
         self.on_insert(node)
+        self._tip = path, node
         return Placed(node, list(taken), freed)
+
+    def at_tip(self, path: TokenPath, limit: int) -> Match[M] | None:
+        """What `find` gives where `path` was inserted last and nothing is below; None if that is not so."""
+        if self._tip is None or self._tip[0] is not path:
+            return None
+        node = self._tip[1]
+        return Match(node, node.position, None) if node.position <= limit and not node.children else None
 
     def on_insert(self, node: Node[M]) -> None:
         """Called for each new leaf. For subclasses."""
@@ -181,7 +189,8 @@ class PrefixTree(Generic[M]):
         parent.children[above.ids[0]] = upper
         node.parent, node.piece, node.blocks = upper, below, node.blocks[cut:]
         upper.children[below.ids[0]] = node
-        node.root.boundaries.update(dict.fromkeys(above.keys, upper))
+        if above.keys:
+            node.root.boundaries.update(dict.fromkeys(above.keys, upper))
         self.on_split(upper, node)
         return upper
 
@@ -207,8 +216,9 @@ class PrefixTree(Generic[M]):
         """How many of a leaf's blocks its parent takes over when the leaf goes: its terminal block, or none."""
         parent = node.parent
         assert parent is not None
-        ends_inside = parent.position % self.block_tokens != 0
-        return int(parent.mark is not None and len(parent.children) == 1 and ends_inside)
+        if parent.mark is None or len(parent.children) != 1:
+            return 0
+        return int(parent.position % self.block_tokens != 0)
 
     def _drop_leaf(self, node: Node[M]) -> list[KVBlock]:
         parent = node.parent
@@ -216,6 +226,8 @@ class PrefixTree(Generic[M]):
         kept = self.retained_by_parent(node)
         parent.blocks += node.blocks[:kept]
         del parent.children[node.piece.ids[0]]
+        if self._tip is not None and self._tip[1] is node:
+            self._tip = None
         for key in node.piece.keys:
             del node.root.boundaries[key]
         self.tokens -= len(node.piece.ids)
@@ -224,8 +236,11 @@ class PrefixTree(Generic[M]):
     def _merge(self, node: Node[M]) -> Node[M]:
         (child,) = node.children.values()
         parent = node.parent
+        if self._tip is not None and self._tip[1] is node:
+            self._tip = None
         assert parent is not None
-        child.root.boundaries.update(dict.fromkeys(node.piece.keys, child))
+        if node.piece.keys:
+            child.root.boundaries.update(dict.fromkeys(node.piece.keys, child))
         child.piece = node.piece.join(child.piece)
         child.blocks = node.blocks + child.blocks
         child.parent = parent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from itertools import count
 
 from flashstate.core.base import NOTHING, Capture, Eviction
@@ -13,7 +12,7 @@ from flashstate.core.cost import PrefillCostModel
 from flashstate.core.path import TokenPath
 from flashstate.core.policies import PolicySettings, make_policy
 from flashstate.core.state import REQUEST_END, Checkpoint, RecoveryUnit
-from flashstate.core.tree import KVBlock
+from flashstate.core.tree import KVBlock, Node
 
 STATE_TO_KV = 0.9
 """SGLang's default for --mamba-full-memory-ratio: memory for states over memory for KV."""
@@ -78,7 +77,8 @@ class TwoPoolCache(HybridCache):
             position = position // self.track_tokens * self.track_tokens
         if position == 0:
             return NOTHING
-        checkpoint = replace(checkpoint, position=position)
+        if position != checkpoint.position:
+            checkpoint = checkpoint._replace(position=position)
         kv = kv[: -(-position // self.block_tokens)]
         got = super().capture(path, checkpoint, kv, now, room=True, request=request)
         self._push_leaf(self._use_path(path, position, now))
@@ -126,12 +126,17 @@ class TwoPoolCache(HybridCache):
 
     def _use_path(self, path: TokenPath, limit: int, now: float) -> RecoveryUnit | None:
         """Stamp every state on `path` up to `limit`, the deeper the later. The deepest one."""
-        unit = None
-        for node in reversed(list(self.tree.filed(self.tree.find(path, limit).node))):
-            if (unit := node.mark) is not None:
-                # Its rank rises: the queue finds out when it comes up.
-                unit.last_use_s, unit.use_serial = now, next(self._serials)
-        return unit
+        units: list[RecoveryUnit] = []
+        match = self.tree.at_tip(path, limit) or self.tree.find(path, limit)
+        node: Node[RecoveryUnit] | None = match.node
+        while node is not None:
+            if node.mark is not None:
+                units.append(node.mark)
+            node = node.parent
+        # Ranks rise: the queue finds out when they come up.
+        for unit, serial in zip(reversed(units), self._serials, strict=False):
+            unit.last_use_s, unit.use_serial = now, serial
+        return units[0] if units else None
 
     def _push_leaf(self, unit: RecoveryUnit | None) -> None:
         if unit is not None and not unit.node.children:

@@ -110,6 +110,11 @@ class ClairvoyantQueue(EvictionQueue):
     def __init__(self, policy: Clairvoyant) -> None:
         super().__init__(policy)
         self._next_use: dict[RecoveryUnit, float] = {}
+        self._by_serial: dict[RecoveryUnit, None] = {}
+
+    def add(self, unit: RecoveryUnit) -> None:
+        super().add(unit)
+        self._by_serial[unit] = None  # serials are given in the order in which units come
 
     def push(self, unit: RecoveryUnit, now: float) -> None:
         self._next_use.pop(unit, None)
@@ -117,19 +122,21 @@ class ClairvoyantQueue(EvictionQueue):
     def remove(self, unit: RecoveryUnit) -> None:
         super().remove(unit)
         self._next_use.pop(unit, None)
+        self._by_serial.pop(unit, None)
 
     def peek(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
-        best, least = None, inf
-        density = self.policy.density
-        for unit in sorted(self._members, key=lambda unit: unit.serial):
-            if unit.node.live:
-                continue
-            use = self._next_use.get(unit, -inf)
+        uses, next_use = self._next_use, self.policy.future.next_use
+        idle = [unit for unit in self._by_serial if not unit.node.live]
+        for unit in idle:
+            use = uses.get(unit, -inf)
             if use <= now:
-                use = self._next_use[unit] = self.policy.future.next_use(unit, now)
+                use = uses[unit] = next_use(unit, now)
             if use == inf:
                 return unit, (0.0,)
-            rank = density(unit) / (use - now)
+        best, least = None, inf
+        density = self.policy.density
+        for unit in idle:
+            rank = density(unit) / (uses[unit] - now)
             if rank < least:
                 best, least = unit, rank
         return None if best is None else (best, (least,))

@@ -154,8 +154,9 @@ class EngineCache:
 
     def passed(self, running: Running, tokens: int, now: float) -> None:
         """`running` has computed `tokens` tokens: checkpoints up to there are offered."""
-        while running.spots and running.spots[0].position <= tokens:
-            self._keep(running, running.spots.popleft(), self.pool.new(self.checkpoint_blocks), now)
+        spots, pool = running.spots, self.pool
+        while spots and spots[0].position <= tokens:
+            self._keep(running, spots.popleft(), pool.new(self.checkpoint_blocks), now)
             self._make_room(now)
 
     def stop(self, running: Running, tokens: int, now: float, hint: str) -> None:
@@ -188,14 +189,16 @@ class EngineCache:
 
     def _own(self, capture: Capture) -> None:
         self.pool.hold(capture.taken)
-        self.pool.let_go(capture.freed)
+        if capture.freed:
+            self.pool.let_go(capture.freed)
 
     def _make_room(self, now: float) -> None:
-        while self.pool.free < 0:
+        pool = self.pool
+        while pool.used > pool.capacity:
             eviction = self.cache.evict(now)
             if eviction is None:
                 return
-            self.pool.let_go(eviction.freed)
+            pool.let_go(eviction.freed)
 
     def _live(self) -> set[int]:
         return {block for running in self._running.values() for block in (*ids(running.kv), *running.state)}

@@ -47,10 +47,24 @@ class Run:
             index -= stop - start
         raise IndexError(index)
 
+    def common_length(self, other: Run) -> int:
+        """Tokens that both begin with."""
+        common = 0
+        for mine, theirs in zip(self.pieces, other.pieces, strict=False):
+            source, start, stop = mine
+            if mine != theirs:
+                same = theirs[0] == source and theirs[1] == start
+                return common + min(stop, theirs[2]) - start if same else common
+            common += stop - start
+        return common
+
     def _slice(self, start: int, stop: int) -> Run:
         if start >= stop:
             return Run((), 0)
         length = stop - start
+        if len(self.pieces) == 1:
+            ((source, first, _),) = self.pieces
+            return Run(((source, first + start, first + stop),), length)
         pieces = []
         for source, first, last in self.pieces:
             if start < last - first:
@@ -77,7 +91,7 @@ class SimPath:
     A `TokenPath`. `source` must be unique in the conversation: a token's identity then names its whole prefix.
     """
 
-    __slots__ = ("_bounds", "_sources", "_stop", "block_tokens", "namespace")
+    __slots__ = ("_bounds", "_keys", "_sources", "_stop", "block_tokens", "namespace")
 
     def __init__(
         self,
@@ -94,6 +108,8 @@ class SimPath:
         """Where each stretch starts, ascending from 0."""
         self._sources = sources
         self._stop = stop
+        self._keys: list[int] = []
+        """Those worked out so far: a run asks for each a hundred times."""
 
     @classmethod
     def first(cls, namespace: Hashable, block_tokens: int, source: int, stop: int) -> SimPath:
@@ -112,7 +128,9 @@ class SimPath:
     def cut(self, stop: int) -> SimPath:
         """The first `stop` tokens."""
         assert stop <= self._stop, (stop, self._stop)
-        return SimPath(self.namespace, self.block_tokens, self._bounds, self._sources, stop)
+        path = SimPath(self.namespace, self.block_tokens, self._bounds, self._sources, stop)
+        path._keys = self._keys
+        return path
 
     def within(self, namespace: Hashable, block_tokens: int) -> SimPath:
         """The same tokens in another namespace."""
@@ -125,12 +143,16 @@ class SimPath:
         return self._sources[bisect_right(self._bounds, position) - 1] << _SOURCE_BITS | position
 
     def tokens(self, start: int, stop: int) -> Run:
-        stop = min(stop, self._stop)
+        if stop > self._stop:
+            stop = self._stop
         length = stop - start
         if length <= 0:
             return Run((), 0)
         bounds, sources = self._bounds, self._sources
-        at = bisect_right(bounds, start) - 1
+        after = bisect_right(bounds, start)
+        at = after - 1
+        if after == len(bounds) or stop <= bounds[after]:
+            return Run(((sources[at], start, stop),), length)
         pieces = []
         while start < stop:
             end = bounds[at + 1] if at + 1 < len(bounds) else stop
@@ -141,4 +163,9 @@ class SimPath:
 
     def key(self, blocks: int) -> int:
         # A token names its prefix, so the block's last one does.
-        return self.token(blocks * self.block_tokens - 1)
+        keys = self._keys
+        try:
+            return keys[blocks - 1]
+        except IndexError:
+            keys += [self.token(n * self.block_tokens - 1) for n in range(len(keys) + 1, blocks + 1)]
+            return keys[blocks - 1]

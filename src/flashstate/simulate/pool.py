@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import count
 
 from flashstate.core.tree import KVBlock
 
@@ -17,7 +16,7 @@ class Pool:
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity
         self._holders: dict[int, int] = {}
-        self._numbers = count(1)
+        self._next = 1
 
     @property
     def used(self) -> int:
@@ -31,7 +30,9 @@ class Pool:
 
     def new(self, blocks: int) -> list[int]:
         """Numbers for new blocks. Nobody holds them yet."""
-        return [next(self._numbers) for _ in range(blocks)]
+        first = self._next
+        self._next += blocks
+        return list(range(first, self._next))
 
     def hold(self, blocks: Iterable[int]) -> None:
         """One more holder for each block."""

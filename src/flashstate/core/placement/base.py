@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from flashstate.core.state import JUNCTION, PROMPT_BOUNDARY, PROMPT_END
 
@@ -35,8 +35,7 @@ class Prompt:
         return min(self.resident, self.tokens - 1) // self.block_tokens * self.block_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """A position to take a checkpoint at, and its kind (one of CHECKPOINT_KINDS)."""
 
     position: int
