@@ -63,8 +63,8 @@ def bench(
     workload: Annotated[
         WorkloadName, typer.Option(help="math: long answers. edits: conversations that are edited.")
     ] = WorkloadName.TRACES,
-    warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 35.0,
-    measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 60.0,
+    warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 30.0,
+    measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 50.0,
     gaps: Annotated[GapsName, typer.Option(help="As for replay.")] = GapsName.THINK_ONLY,
     token_scale: Annotated[float, typer.Option(metavar="X", help="Divides prompts and outputs.")] = 27.2,
     time_scale: Annotated[float, typer.Option(metavar="X", help="Divides gaps.")] = 12.0,
