@@ -32,7 +32,7 @@ _COLUMNS: Final = (
     _Column("TTFT\np90, s", TTFT_P90, "{:.2f}".format),
     _Column("latency\np50, s", "latency_s.p50", "{:.2f}".format),
     _Column("engine\nbusy", "busy", "{:.0%}".format),
-    _Column("of it\nprefill", "prefill", "{:.0%}".format),
+    _Column("prefill\nshould take", "prefill", "{:.0%}".format),
 )
 _RATIOS: Final = (
     ("prompt throughput", PROMPT),
@@ -75,29 +75,28 @@ def _cell(spread: Spread | None, show: Callable[[float], str]) -> Text:
 
 
 def _ratios(found: Comparison, options: Options) -> Table | None:
-    stock = [engine.name for engine in options.engines if engine.is_stock]
-    others = [engine.name for engine in options.engines if not engine.is_stock]
-    if not stock or not others:
-        return None
-    bases = [*stock, *([STOCK_BEST] if len(stock) > 1 else [])]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1), collapse_padding=True)
     table.add_column("sessions", justify="right")
     table.add_column("ratio", no_wrap=True)
     for title, _ in _RATIOS:
         table.add_column(title, justify="right")
     for sessions in options.loads:
-        first = True
-        best = found.best(stock, sessions)
-        for ours in others:
-            for base in bases:
-                against = best if base == STOCK_BEST else base
-                if against is None:
-                    continue
-                cells = [ratio_text(found.ratio(ours, against, sessions, figure)) for _, figure in _RATIOS]
-                name = f"{base} ({best})" if base == STOCK_BEST else base
-                table.add_row(str(sessions) if first else "", f"{ours} / {name}", *cells)
-                first = False
-    return table
+        for number, (name, ours, base) in enumerate(_pairs(found, options, sessions)):
+            cells = [ratio_text(found.ratio(ours, base, sessions, figure)) for _, figure in _RATIOS]
+            table.add_row(str(sessions) if not number else "", name, *cells)
+    return table if table.row_count else None
+
+
+def _pairs(found: Comparison, options: Options, sessions: int) -> Iterator[tuple[str, str, str]]:
+    """What the pair is called, and which engine is held against which setting of stock vLLM, its best last."""
+    stock = [engine.name for engine in options.engines if engine.is_stock]
+    best = found.best(stock, sessions) if len(stock) > 1 else None
+    for engine in options.engines:
+        if not engine.is_stock:
+            for base in stock:
+                yield f"{engine.name} / {base}", engine.name, base
+            if best is not None:
+                yield f"{engine.name} / {STOCK_BEST} ({best})", engine.name, best
 
 
 def ratio_text(ratio: Ratio | None) -> str:
