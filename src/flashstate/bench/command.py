@@ -37,6 +37,8 @@ from flashstate.traces.session import TraceError
 from flashstate.urls import without_passwords
 
 _INTERRUPTED: Final = 130
+_PIPE_COLUMNS: Final = 160
+"""Nobody's window: no line has to wrap."""
 
 
 def bench(
@@ -99,6 +101,8 @@ def bench(
 def _bench(options: Options) -> int:
     """Returns the exit code: 0 if every run is there and valid."""
     console = Console()
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
     if started(options.engines):
         check_vllm()
     traces = options.replay.read()
@@ -147,7 +151,7 @@ def _tell(options: Options, results: Results, console: Console) -> None:
         return
     found = Comparison(results.runs)
     console.print()
-    for table in tables(found, options):
+    for table in tables(found, options, console.width):
         console.print(table)
     results.write({"findings": findings(found, options)})
     page = write_report(options, results)

@@ -25,14 +25,14 @@ class _Column:
 
 
 _COLUMNS: Final = (
-    _Column("prompt tokens\na minute", PROMPT, lambda value: f"{_MINUTE_S * value:,.0f}"),
-    _Column("output tokens\na minute", OUTPUT, lambda value: f"{_MINUTE_S * value:,.0f}"),
+    _Column("prompt\nK/min", PROMPT, lambda value: f"{_MINUTE_S * value / 1000:,.0f}"),
+    _Column("output\nK/min", OUTPUT, lambda value: f"{_MINUTE_S * value / 1000:,.2f}"),
     _Column("hit rate", HIT_RATE, "{:.1%}".format),
     _Column("TTFT\np50, s", "ttft_s.p50", "{:.2f}".format),
     _Column("TTFT\np90, s", TTFT_P90, "{:.2f}".format),
     _Column("latency\np50, s", "latency_s.p50", "{:.2f}".format),
-    _Column("engine\nbusy", "busy", "{:.0%}".format),
-    _Column("prefill\nshould take", "prefill", "{:.0%}".format),
+    _Column("busy", "busy", "{:.0%}".format),
+    _Column("pre-\nfill", "prefill", "{:.0%}".format),
 )
 _RATIOS: Final = (
     ("prompt throughput", PROMPT),
@@ -41,16 +41,23 @@ _RATIOS: Final = (
 )
 
 
-def tables(found: Comparison, options: Options) -> Iterator[RenderableType]:
-    """A table of medians, the range of repeats below each, and one of ratios to the settings of stock vLLM."""
-    yield _figures(found, options)
-    ratios = _ratios(found, options)
+_WIDE: Final = 140
+"""Columns that the ranges need."""
+
+
+def tables(found: Comparison, options: Options, columns: int) -> Iterator[RenderableType]:
+    """A table of medians and one of ratios to the settings of stock vLLM.
+
+    `columns`: of the terminal; in a wide one the range of the repeats stands below each median.
+    """
+    yield _figures(found, options, with_ranges=columns >= _WIDE)
+    ratios = _ratios(found, options, with_ranges=columns >= _WIDE)
     if ratios is not None:
         yield Text("")
         yield ratios
 
 
-def _figures(found: Comparison, options: Options) -> Table:
+def _figures(found: Comparison, options: Options, *, with_ranges: bool) -> Table:
     columns = [c for c in _COLUMNS if c.figure != "prefill" or options.cost_file is not None]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1), collapse_padding=True)
     table.add_column("sessions", justify="right")
@@ -59,22 +66,25 @@ def _figures(found: Comparison, options: Options) -> Table:
         table.add_column(column.title, justify="right")
     for sessions in options.loads:
         for number, engine in enumerate(options.engines):
-            cells = [_cell(found.spread(engine.name, sessions, c.figure), c.show) for c in columns]
+            cells = [
+                _cell(found.spread(engine.name, sessions, c.figure), c.show, with_range=with_ranges)
+                for c in columns
+            ]
             table.add_row(str(sessions) if not number else "", engine.name, *cells)
     return table
 
 
-def _cell(spread: Spread | None, show: Callable[[float], str]) -> Text:
+def _cell(spread: Spread | None, show: Callable[[float], str], *, with_range: bool) -> Text:
     if spread is None:
         return Text("-")
     low, high = show(spread.low), show(spread.high)
     text = Text(show(spread.median))
-    if low != high:
+    if with_range and low != high:
         text.append(f"\n{low} - {high}", style="dim")
     return text
 
 
-def _ratios(found: Comparison, options: Options) -> Table | None:
+def _ratios(found: Comparison, options: Options, *, with_ranges: bool) -> Table | None:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1), collapse_padding=True)
     table.add_column("sessions", justify="right")
     table.add_column("ratio", no_wrap=True)
@@ -82,7 +92,10 @@ def _ratios(found: Comparison, options: Options) -> Table | None:
         table.add_column(title, justify="right")
     for sessions in options.loads:
         for number, (name, ours, base) in enumerate(_pairs(found, options, sessions)):
-            cells = [ratio_text(found.ratio(ours, base, sessions, figure)) for _, figure in _RATIOS]
+            cells = [
+                ratio_text(found.ratio(ours, base, sessions, figure), with_range=with_ranges)
+                for _, figure in _RATIOS
+            ]
             table.add_row(str(sessions) if not number else "", name, *cells)
     return table if table.row_count else None
 
@@ -99,11 +112,12 @@ def _pairs(found: Comparison, options: Options, sessions: int) -> Iterator[tuple
                 yield f"{engine.name} / {STOCK_BEST} ({best})", engine.name, best
 
 
-def ratio_text(ratio: Ratio | None) -> str:
-    """The mean and its interval, with a star where the interval leaves 1 out."""
+def ratio_text(ratio: Ratio | None, *, with_range: bool = True) -> str:
+    """The mean and, if asked for, its interval; a star where the interval leaves 1 out."""
     if ratio is None:
         return "-"
     if ratio.low is None or ratio.high is None:
         return f"{ratio.mean:.2f}x"
     star = "*" if ratio.is_significant else " "
-    return f"{ratio.mean:.2f}x ({ratio.low:.2f} - {ratio.high:.2f}){star}"
+    interval = f" ({ratio.low:.2f} - {ratio.high:.2f})" if with_range else ""
+    return f"{ratio.mean:.2f}x{interval}{star}"
