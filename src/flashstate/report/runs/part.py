@@ -136,10 +136,12 @@ def _lines(runs: Sequence[Run], found: Sequence[RunFigures]) -> list[Line]:
         )
         for engine in engines
     }
+    # One engine alone has the colour of ours; variants of it must differ.
+    ours = [engine for engine in engines if engine.startswith(_OURS)]
     lines = []
     for number, (run, title) in enumerate(zip(runs, _titles(runs, found), strict=True)):
         further = sum(other.name == run.name for other in runs[:number])
-        hue = "ours" if run.name.startswith(_OURS) else f"hue{engines.index(run.name) % _HUES}"
+        hue = "ours" if run.name == _OURS or [run.name] == ours else f"hue{engines.index(run.name) % _HUES}"
         dash = f" dash{further % 4}" if further else ""
         lines.append(Line(number, title, f"{hue}{dash}", heaviest[run.name] == number))
     return lines
