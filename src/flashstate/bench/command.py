@@ -19,7 +19,7 @@ from flashstate.bench.engine import started
 from flashstate.bench.error import BenchError
 from flashstate.bench.findings import findings
 from flashstate.bench.machine import check_vllm, machine, versions
-from flashstate.bench.options import Options
+from flashstate.bench.options import TOKEN_SCALE, Options, least_blocks
 from flashstate.bench.page import write_report
 from flashstate.bench.result import Results, RunKey
 from flashstate.bench.run import Bench, Interrupted, run_all
@@ -68,7 +68,9 @@ def bench(
     warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 30.0,
     measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 50.0,
     gaps: Annotated[GapsName, typer.Option(help="As for replay.")] = GapsName.THINK_ONLY,
-    token_scale: Annotated[float, typer.Option(metavar="X", help="Divides prompts and outputs.")] = 27.2,
+    token_scale: Annotated[
+        float, typer.Option(metavar="X", help="Divides prompts and outputs.")
+    ] = TOKEN_SCALE,
     time_scale: Annotated[float, typer.Option(metavar="X", help="Divides gaps.")] = 12.0,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the first repeat.")] = 1,
     token_ids: Annotated[
@@ -181,8 +183,7 @@ def _check_length(options: Options, most_tokens: int) -> None:
             f"the longest request has {most_tokens:,} tokens, the model takes {family.max_model_len:,}: "
             "give a larger --token-scale"
         )
-    # The request, the copy of a block it shares, the checkpoints held while it resumes, and the null block.
-    least = -(-most_tokens // family.block_size) + 3 * family.checkpoint_blocks + 2
+    least = least_blocks(most_tokens, family)
     if started(options.engines) and options.blocks < least:
         raise BenchError(
             f"--cache {options.blocks}: the longest request, {most_tokens:,} tokens, needs {least} blocks"

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import fmean, median, stdev
-from typing import Final
+from typing import Final, TypeVar
 
 from flashstate.bench.result import Result, RunKey
+
+T = TypeVar("T")
 
 PROMPT: Final = "prompt_tokens_per_s"
 OUTPUT: Final = "output_tokens_per_s"
@@ -18,6 +20,13 @@ _SAME_THROUGHPUT: Final = 0.01
 """Settings whose throughput is this close to the best one's are told apart by hit rate."""
 _ERRORS: Final = 2.0
 """Standard errors on either side of a mean."""
+
+
+def best_setting(found: Mapping[T, tuple[float, float]]) -> T:
+    """The best of settings (at least one) by prompt throughput, and by hit rate among those about level."""
+    most = max(throughput for throughput, _ in found.values())
+    near = {name: hits for name, (prompt, hits) in found.items() if prompt >= most * (1 - _SAME_THROUGHPUT)}
+    return max(near, key=near.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -85,15 +94,11 @@ class Comparison:
     def best(self, engines: Iterable[str], sessions: int) -> str | None:
         """The engine with the most prompt throughput at a load; among those within 1% of it, the best hit rate."""
         found = {
-            engine: spread.median
+            engine: (spread.median, self._hit_rate(engine, sessions))
             for engine in engines
             if (spread := self.spread(engine, sessions, PROMPT)) is not None
         }
-        if not found:
-            return None
-        most = max(found.values())
-        near = [engine for engine, value in found.items() if value >= most * (1 - _SAME_THROUGHPUT)]
-        return max(near, key=lambda engine: self._hit_rate(engine, sessions))
+        return best_setting(found) if found else None
 
     def knee(self, engine: str, loads: Sequence[int]) -> int | None:
         """The load at which an engine's prompt throughput is highest: with more sessions it does not rise."""

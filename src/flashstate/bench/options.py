@@ -16,6 +16,8 @@ from flashstate.replay.options import Options as ReplayOptions
 
 COMPARABLE: Final = tuple(name for name, family in FAMILIES.items() if family.mixer != "kda")
 """The tiny models that stock vLLM can serve on a CPU too."""
+TOKEN_SCALE: Final = 27.2
+"""GLM-5.3-Flash has blocks of 4,352 tokens, the tiny models of 160: tokens shrink as blocks do."""
 _MOST_REPEATS: Final = 100
 _LEAST_BLOCKS: Final = 64
 
@@ -87,6 +89,11 @@ class Options:
             "checkpoint_blocks": self.family.checkpoint_blocks,
             "weights": "random",
         }
+
+
+def least_blocks(most_tokens: int, family: Family) -> int:
+    """The longest request, the copy of a block it shares, the checkpoints held while it resumes, and the null block."""
+    return -(-most_tokens // family.block_size) + 3 * family.checkpoint_blocks + 2
 
 
 def _loads(text: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from flashstate.bench.error import BenchError
+from flashstate.bench.options import least_blocks
 from flashstate.models.tiny import Family
 from flashstate.replay.plan import Workload
 
@@ -22,7 +23,7 @@ def cache_blocks(setting: str, workload: Workload, family: Family) -> int:
 
     Raises BenchError for anything else, and for a cache that cannot hold the longest request.
     """
-    least = _least(workload, family)
+    least = least_blocks(workload.most_tokens, family)
     if setting == "small":
         share = _SMALL_SHARE if workload.requests is not None else _SMALL_SHARE_ENDLESS
         return max(least, round(share * working_set(workload, family)))
@@ -47,11 +48,6 @@ def _everything(workload: Workload, family: Family) -> int:
     """Blocks for every session, with a checkpoint at the end of every request where their number is known."""
     requests = workload.requests if workload.requests is not None else 8 * len(workload.held_tokens)
     return working_set(workload, family) + requests * (family.checkpoint_blocks + 1)
-
-
-def _least(workload: Workload, family: Family) -> int:
-    """The longest request, the copy of a block it shares, the checkpoints held while it resumes, and the null block."""
-    return _blocks(workload.most_tokens, family) + 3 * family.checkpoint_blocks + 2
 
 
 def _blocks(tokens: int, family: Family) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flashstate.bench.compare import best_setting
 from flashstate.bench.engine import Engine
 from flashstate.bench.machine import machine, versions
 from flashstate.demo.curves import curves
@@ -16,9 +17,6 @@ from flashstate.replay.record import write_records
 from flashstate.report.engine import EngineResult
 from flashstate.report.html import write_html
 from flashstate.report.results import FLASHSTATE, STOCK, STOCK_BEST, Results
-
-_SAME_THROUGHPUT = 0.01
-"""Stock settings whose throughput is this close to the best one's are told apart by hit rate."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +117,11 @@ class Comparison:
 
 def best(stock: list[Run]) -> Run:
     """The setting with the highest prompt throughput; among those within 1% of it, the best hit rate."""
-    top = max(run.result.prompt_tokens_per_min for run in stock)
-    near = [run for run in stock if run.result.prompt_tokens_per_min >= top * (1 - _SAME_THROUGHPUT)]
-    return max(near, key=lambda run: run.result.hit_rate or 0.0)
+    found = {
+        number: (run.result.prompt_tokens_per_min, run.result.hit_rate or 0.0)
+        for number, run in enumerate(stock)
+    }
+    return stock[best_setting(found)]
 
 
 def _run(run: Run) -> dict[str, object]:

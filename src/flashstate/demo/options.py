@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from flashstate.bench.error import BenchError
+from flashstate.bench.options import COMPARABLE, TOKEN_SCALE
 from flashstate.models.tiny import FAMILIES, Family
 from flashstate.replay.driver import Window
 from flashstate.replay.plan import Workload
@@ -16,11 +17,8 @@ from flashstate.replay.synthetic import Shape, SyntheticWorkload
 from flashstate.traces.session import Session, TraceError
 from flashstate.traces.weka import read_weka
 
-TOKEN_SCALE: Final = 27.2
-"""GLM-5.3-Flash has blocks of 4,352 tokens, the tiny model of 160: tokens shrink as blocks do."""
 TIME_SCALE: Final = 8.0
 TRACE_SESSIONS: Final = 12
-COMPARABLE: Final = tuple(name for name, family in FAMILIES.items() if family.mixer != "kda")
 
 
 @dataclass(frozen=True)

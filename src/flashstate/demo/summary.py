@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
+from flashstate.percentiles import p50_p90
 from flashstate.replay.counters import MISS_REASONS
 from flashstate.replay.driver import Replay
 from flashstate.replay.record import Record
@@ -40,7 +39,5 @@ def errors_by_kind(records: Sequence[Record]) -> dict[str, int]:
 
 
 def _percentiles(values: Sequence[float]) -> Percentiles:
-    if not values:
-        return Percentiles(None, None)
-    p50, p90 = np.percentile(values, (50, 90))
-    return Percentiles(round(float(p50), 4), round(float(p90), 4))
+    found = p50_p90(values)
+    return Percentiles(None, None) if found is None else Percentiles(round(found[0], 4), round(found[1], 4))
