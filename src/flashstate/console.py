@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import typer
+
+CTRL_C: Final = 130
+"""The exit code after Ctrl-C, as of shells."""
 
 
 def fail(message: str, code: int = 1) -> NoReturn:

@@ -20,7 +20,7 @@ def run_with_fakes(command: Callable[..., None], starts: ModuleType) -> None:
     faults = sys.argv.pop(1).split(",")
 
     def serve(
-        engine: object, model: object, family: object, blocks: int, most_tokens: int, port: int
+        engine: object, model: object, family: object, blocks: int, most_tokens: int, port: int, *_: int
     ) -> list[str]:
         fault, _, number = (faults.pop(0) if faults else "none").partition(":")
         return fake_command(port, fault, int(number or 0))

@@ -139,7 +139,10 @@ class Engine:
             if forced is None:
                 return int(stock(request, count, local, external))
             start = request.num_computed_tokens + local + external
-            return min(count, forced.get(start, count))
+            count = min(count, forced.get(start, count))
+            if self.exports_in_chunk():
+                self.scheduler._export._filing.chunk(request.request_id, start, start + count)
+            return count
 
         self.scheduler._mamba_block_aligned_split = split
 
@@ -245,7 +248,8 @@ class Engine:
 
     def exports_in_chunk(self) -> bool:
         """Whether states inside prompts come from the kernels."""
-        return self.scheduler._export is not None and self.scheduler._export.in_chunk
+        export = getattr(self.scheduler, "_export", None)
+        return export is not None and export.in_chunk
 
     def positions(self) -> list[int]:
         """Positions of the cached states."""

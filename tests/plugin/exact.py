@@ -25,6 +25,9 @@ BATCHED = 0.12
 some CPUs nearly always (an Intel Xeon: 10 of 19 answers of six conversations together), on others hardly ever. The
 replay is alone. Tests of one request at a time demand equal bits."""
 
+TIPPED = 0.3
+"""What it may change in one token now and then (seen: 0.23, the median of its answer 0.03 and 0.09)."""
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -42,10 +45,22 @@ class Compared:
         """The median token's."""
         return median(self.steps)
 
+    @property
+    def is_rounding(self) -> bool:
+        """Whether other requests in the same steps explain the difference."""
+        return self.difference <= TIPPED and self.typical <= BATCHED
+
 
 def difference_from_replay(engine: EngineProcess, ask: Ask, answer: Answer, history: History) -> float:
     """Largest difference of any top-20 log-probability from a replay of `ask` by the chunks of `history`."""
     return max_difference(answer, _replay(engine, ask, answer, history))
+
+
+def compared_with_replay(engine: EngineProcess, ask: Ask, answer: Answer, history: History) -> Compared:
+    """The whole answer against a replay of `ask` by the chunks of `history`."""
+    replayed = _replay(engine, ask, answer, history)
+    steps = tuple(step_differences(answer, replayed))
+    return Compared(ask.name, answer.segments[-1], max_difference(answer, replayed), steps)
 
 
 def rounded_history(engine: EngineProcess, answer: Answer) -> History:
@@ -99,13 +114,13 @@ def compare(engine: EngineProcess, ask: Ask, answer: Answer) -> list[Compared]:
 
 
 def assert_exact(
-    engine: EngineProcess, asks: Iterable[Ask], answers: dict[str, Answer], within: float = 0.0
+    engine: EngineProcess, asks: Iterable[Ask], answers: dict[str, Answer], *, batched: bool = False
 ) -> None:
-    """Every answer's every segment equals its replay, bit for bit (`within` BATCHED where they ran together)."""
+    """Every answer's every segment equals its replay, bit for bit (but for rounding where they ran `batched`)."""
     for ask in asks:
         for found in compare(engine, ask, answers[ask.name]):
             assert found.segment.is_exact, found
-            assert found.difference <= within, found
+            assert found.difference == 0.0 or (batched and found.is_rounding), found
 
 
 def assert_right(compared: Iterable[Compared]) -> str:
@@ -114,8 +129,8 @@ def assert_right(compared: Iterable[Compared]) -> str:
     exact = [found for found in compared if found.segment.is_exact]
     batched = [found for found in exact if found.difference != 0.0]
     mixed = [found for found in compared if not found.segment.is_exact]
-    # Of hundreds of tokens one may be off by more than BATCHED (seen: 0.143); a wrong state moves all.
-    assert not (late := [f for f in batched if f.difference > ROUNDING or f.typical > BATCHED]), late
+    # Of hundreds of tokens one may be off by more than BATCHED; a wrong state moves all.
+    assert not (late := [found for found in batched if not found.is_rounding]), late
     assert [found for found in mixed if found.difference > ROUNDING] == []
     return (
         f"{len(compared)} segments compared, {sum(found.segment.resumed > 0 for found in compared)} resumed: "

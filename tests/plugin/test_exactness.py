@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.plugin.engine import Ask, EngineProcess
-from tests.plugin.exact import BATCHED, Tokens, assert_exact, difference_from_replay
+from tests.plugin.exact import Tokens, assert_exact, difference_from_replay
 
 pytestmark = pytest.mark.engine
 
@@ -62,7 +62,7 @@ def test_four_forks_of_one_state_run_together(engine: EngineProcess, fresh: Toke
         ]
         answers = engine.run(*asks)
         assert [answers[ask.name].cached for ask in asks] == [end for _, end in conversations]
-        assert_exact(engine, asks, answers, within=BATCHED)
+        assert_exact(engine, asks, answers, batched=True)
         conversations = [(tokens := ask.tokens + answers[ask.name].tokens, len(tokens) - 1) for ask in asks]
 
 
@@ -102,7 +102,7 @@ def test_a_prompt_that_ends_beside_a_block_boundary(
     assert answers[again.name].cached == len(prompt) + 2
     # What serves the same prompt is the state at the last boundary that leaves a token to compute.
     assert answers[same.name].cached == (len(prompt) - 1) // BLOCK * BLOCK
-    assert_exact(engine, [first, again, same], {first.name: answer, **answers}, within=BATCHED)
+    assert_exact(engine, [first, again, same], {first.name: answer, **answers}, batched=True)
 
 
 def test_prompts_below_one_block(engine: EngineProcess, fresh: Tokens) -> None:

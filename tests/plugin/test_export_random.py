@@ -111,7 +111,10 @@ def test_agents_at_random(
     log = tmp_path / "events.jsonl"
     settings = {"mamba_prefill_export": True, "event_log": str(log)}
     sizes = {"num_gpu_blocks_override": SMALL_CACHE, "max_model_len": 2048}
-    arguments = {**sizes, "max_num_batched_tokens": tokens_a_step}
+    # In half of them vLLM files whatever stands at a boundary: it must be the boundary's.
+    interval = None if is_async else 0
+    limits = {"max_num_batched_tokens": tokens_a_step, "prefix_cache_retention_interval": interval}
+    arguments: dict[str, object] = {**sizes, **limits}
     spec = EngineSpec(
         models[family], FAMILIES[family].block_size, is_async, settings=settings, arguments=arguments
     )
@@ -160,7 +163,7 @@ def test_a_cache_without_room_for_exports_serves_every_prompt(
         for ask in asks:
             assert answers[ask.name].finished
             for found in compare(tight, ask, answers[ask.name]):
-                assert found.difference <= BATCHED, found
+                assert found.is_rounding, found
         tight.call("check_idle")
 
 

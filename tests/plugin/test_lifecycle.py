@@ -6,7 +6,7 @@ import pytest
 
 from tests.plugin.conftest import kinds
 from tests.plugin.engine import Answer, Ask, EngineProcess
-from tests.plugin.exact import BATCHED, Tokens, assert_exact, assert_right, compare
+from tests.plugin.exact import Tokens, assert_exact, assert_right, compare
 
 # Each family and each schedule once; test_exactness.py has all four by default.
 KINDS = kinds(slow=("gdn-sync", "mamba2-async"))
@@ -101,7 +101,7 @@ def test_same_prompt_again(engine: EngineProcess, fresh: Tokens) -> None:
     asks = [Ask(f"same{i}", prompt, max_tokens=6) for i in range(3)]
     answers = {ask.name: engine.ask(ask) for ask in asks}
     assert [answers[ask.name].cached for ask in asks] == [0, boundary(700), boundary(700)]
-    assert_exact(engine, asks, answers, within=BATCHED)
+    assert_exact(engine, asks, answers, batched=True)
 
 
 def test_a_prompt_and_then_the_same_with_a_suffix(engine: EngineProcess, fresh: Tokens) -> None:
@@ -109,7 +109,7 @@ def test_a_prompt_and_then_the_same_with_a_suffix(engine: EngineProcess, fresh: 
     second = Ask("suffixed", first.tokens + fresh(100), max_tokens=6)
     answers = {ask.name: engine.ask(ask) for ask in (first, second)}
     assert answers[second.name].cached == boundary(650)
-    assert_exact(engine, [first, second], answers, within=BATCHED)
+    assert_exact(engine, [first, second], answers, batched=True)
 
 
 def test_a_shared_prefix_before_unlike_prompts(engine: EngineProcess, fresh: Tokens) -> None:
@@ -118,7 +118,7 @@ def test_a_shared_prefix_before_unlike_prompts(engine: EngineProcess, fresh: Tok
     answers = {ask.name: engine.ask(ask) for ask in asks}
     # The second finds the junction, and stops there on its way; the third resumes at it.
     assert [answers[ask.name].cached for ask in asks] == [0, 0, 1440]
-    assert_exact(engine, asks[:2], answers, within=BATCHED)
+    assert_exact(engine, asks[:2], answers, batched=True)
     # The third has the state of the second and the KV of the first, who cut the prefix into other chunks.
     assert_right(compare(engine, asks[2], answers[asks[2].name]))
 
@@ -140,7 +140,7 @@ def test_identical_prompts_at_once(engine: EngineProcess, fresh: Tokens) -> None
     prompt = fresh(800)
     asks = [Ask(f"twin{i}", prompt, max_tokens=6) for i in range(4)]
     answers = engine.run(*asks)
-    assert_exact(engine, asks, answers, within=BATCHED)
+    assert_exact(engine, asks, answers, batched=True)
     more = [Ask(f"twin{i}next", prompt + answers[f"twin{i}"].tokens + fresh(25)) for i in range(4)]
     following = engine.run(*more)
     assert [following[ask.name].cached for ask in more] == [len(prompt) + 5] * 4
@@ -176,7 +176,7 @@ def test_reset_while_requests_run(engine: EngineProcess, fresh: Tokens) -> None:
     for ask in asks:
         assert len(answers[ask.name].tokens) == 12
         assert [segment.resumed for segment in answers[ask.name].segments] == [0, 0]
-    assert_exact(engine, asks, answers, within=BATCHED)
+    assert_exact(engine, asks, answers, batched=True)
     stale = engine.ask(Ask("stale", idle.tokens + ended.tokens + fresh(5)))
     assert stale.cached == 0
     follow = Ask("fine", asks[0].tokens + answers["reset0"].tokens + fresh(40))

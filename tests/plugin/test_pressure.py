@@ -10,7 +10,7 @@ import pytest
 
 from flashstate.models.tiny import FAMILIES
 from tests.plugin.engine import Ask, EngineProcess, EngineSpec, running
-from tests.plugin.exact import BATCHED, Tokens, assert_exact, assert_right, compare
+from tests.plugin.exact import Tokens, assert_exact, assert_right, compare
 
 pytestmark = pytest.mark.engine
 
@@ -57,5 +57,5 @@ def test_a_turn_that_fits_only_without_its_state_is_served_cold(
     following = Ask(f"next{tokens}", ask.tokens + first.tokens + fresh(60), max_tokens=4)
     answers = engine.run(following, max_steps=200)
     assert len(answers[following.name].tokens) == 4
-    assert_exact(engine, [following], answers, within=BATCHED)
+    assert_exact(engine, [following], answers, batched=True)
     engine.call("check_idle")

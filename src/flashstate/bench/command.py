@@ -18,6 +18,7 @@ from flashstate.bench.cores import available_cores, divide
 from flashstate.bench.engine import started
 from flashstate.bench.error import BenchError
 from flashstate.bench.findings import findings
+from flashstate.bench.launch import CHUNK_TOKENS
 from flashstate.bench.machine import check_vllm, machine, versions
 from flashstate.bench.options import TOKEN_SCALE, Options, least_blocks
 from flashstate.bench.page import write_report
@@ -26,7 +27,7 @@ from flashstate.bench.run import Bench, Interrupted, run_all
 from flashstate.bench.screen import Screen
 from flashstate.bench.table import tables
 from flashstate.bench.turns import turns
-from flashstate.console import fail
+from flashstate.console import CTRL_C, fail
 from flashstate.models.tiny import write_tiny_model
 from flashstate.replay.command import GapsName, WorkloadName
 from flashstate.replay.open_files import allow_connections
@@ -36,7 +37,6 @@ from flashstate.replay.run_log import LogError
 from flashstate.traces.session import TraceError
 from flashstate.urls import without_passwords
 
-_INTERRUPTED: Final = 130
 _PIPE_COLUMNS: Final = 160
 """Nobody's window: no line has to wrap."""
 
@@ -62,6 +62,9 @@ def bench(
     ] = 2,
     model: Annotated[str, typer.Option(help="Family of the tiny model that is served.")] = "gdn",
     cache: Annotated[int, typer.Option(metavar="BLOCKS", help="Of the tiny model's 160 tokens.")] = 844,
+    chunk: Annotated[
+        int, typer.Option(metavar="TOKENS", help="Of one prompt in a step; a step takes two.")
+    ] = CHUNK_TOKENS,
     workload: Annotated[
         WorkloadName, typer.Option(help="math: long answers. edits: conversations that are edited.")
     ] = WorkloadName.TRACES,
@@ -92,7 +95,7 @@ def bench(
         gaps=gaps.value, token_scale=token_scale, time_scale=time_scale, seed=seed, token_ids=token_ids,
     )  # fmt: skip
     try:
-        options = Options.read(out, engines, sessions, repeat, model, cache, replay, prefill_cost)
+        options = Options.read(out, engines, sessions, repeat, model, cache, chunk, replay, prefill_cost)
         raise typer.Exit(_bench(options))
     except (BenchError, OptionError, TraceError, LogError) as error:
         fail(str(error))
@@ -134,7 +137,7 @@ def _bench(options: Options) -> int:
             with Screen(console, len(missing), seconds) as screen:
                 invalid = asyncio.run(run_all(bench, results, screen))
     except (KeyboardInterrupt, asyncio.CancelledError, Interrupted):
-        code = _INTERRUPTED
+        code = CTRL_C
     except (BenchError, OSError) as error:
         _tell(options, results, console)
         left = f"{error}\nthe same command goes on with what is missing" if results.runs else str(error)

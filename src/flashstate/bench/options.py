@@ -32,21 +32,26 @@ class Options:
     repeat: int
     model: str
     blocks: int
+    chunk: int
+    """Tokens of one prompt in a step, at most."""
     replay: ReplayOptions
     cost_file: Path | None = None
 
     @classmethod
     def read(
-        cls, out: Path, engines: str, sessions: str, repeat: int, model: str, blocks: int, replay: ReplayOptions,
-        cost_file: Path | None,
+        cls, out: Path, engines: str, sessions: str, repeat: int, model: str, blocks: int, chunk: int,
+        replay: ReplayOptions, cost_file: Path | None,
     ) -> Options:  # fmt: skip
         """From the command line. Raises BenchError for the first option that makes no sense."""
-        options = cls(out, chosen(engines), _loads(sessions), repeat, model, blocks, replay, cost_file)
+        options = cls(out, chosen(engines), _loads(sessions), repeat, model, blocks, chunk, replay, cost_file)
         if model not in COMPARABLE:
             why = "stock vLLM cannot serve it on a CPU; " * (model in FAMILIES)
             raise BenchError(f"--model {model}: {why}choose one of {', '.join(COMPARABLE)}")
         if not 1 <= repeat <= _MOST_REPEATS:
             raise BenchError(f"--repeat {repeat}: must be from 1 to {_MOST_REPEATS}")
+        if chunk < options.family.block_size:
+            size = options.family.block_size
+            raise BenchError(f"--chunk {chunk}: must be {size} or more, a block's tokens")
         if blocks < _LEAST_BLOCKS:
             raise BenchError(f"--cache {blocks}: must be {_LEAST_BLOCKS} blocks or more")
         try:
@@ -85,6 +90,7 @@ class Options:
             "repeat": self.repeat,
             "model": self.model,
             "blocks": self.blocks,
+            "chunk": self.chunk,
             "block_tokens": self.family.block_size,
             "checkpoint_blocks": self.family.checkpoint_blocks,
             "weights": "random",

@@ -116,7 +116,13 @@ class _Runner:
         server = Server(
             engine.name,
             serve_command(
-                options.told(engine), bench.model, options.family, options.blocks, bench.most_tokens, port
+                options.told(engine),
+                bench.model,
+                options.family,
+                options.blocks,
+                bench.most_tokens,
+                port,
+                options.chunk,
             ),
             serve_environment(bench.cores) | _RESETS,
             port,

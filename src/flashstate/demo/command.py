@@ -20,6 +20,7 @@ from flashstate.bench.engine import engines
 from flashstate.bench.error import BenchError
 from flashstate.bench.machine import check_vllm
 from flashstate.bench.server import check_port
+from flashstate.console import CTRL_C
 from flashstate.demo.cache import cache_blocks
 from flashstate.demo.comparison import Comparison
 from flashstate.demo.options import Options
@@ -27,8 +28,6 @@ from flashstate.demo.run import run_all
 from flashstate.demo.screen import Screen
 from flashstate.models.tiny import write_tiny_model
 from flashstate.report.table import comparison as comparison_table
-
-_INTERRUPTED = 130
 
 
 def demo(
@@ -80,7 +79,7 @@ def run_demo(options: Options, console: Console, errors: Console) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         _report(comparison, console)
         errors.print(f"interrupted{_kept(comparison)}", style="yellow", highlight=False, soft_wrap=True)
-        return _INTERRUPTED
+        return CTRL_C
     except (BenchError, OSError) as error:
         _report(comparison, console)
         errors.print("error:", style="bold red", end=" ")

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from flashstate.console import fail
+from flashstate.console import CTRL_C, fail
 from flashstate.files import write_text
 from flashstate.fit.document import as_json
 from flashstate.fit.judge import fit as fit_prefills
@@ -23,7 +23,6 @@ from flashstate.fit.server import ServerError, ServerInfo, ask, check_address
 from flashstate.fit.show import show
 from flashstate.replay.client import CompletionClient
 
-_INTERRUPTED: Final = 130
 _MOST_ROUNDS: Final = 1000
 _LONGEST: Final = 65_536
 _LONGEST_UNTOLD: Final = 8192
@@ -57,7 +56,7 @@ def fit(
     except OSError as error:
         fail(f"--out {out}: {error.strerror or error}: name a file in a folder that can be written")
     except KeyboardInterrupt:
-        fail("interrupted; nothing was written", _INTERRUPTED)
+        fail("interrupted; nothing was written", CTRL_C)
     show(found, out, Console())
 
 

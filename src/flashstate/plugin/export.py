@@ -13,6 +13,7 @@ from flashstate.core.live import LivePrompts
 from flashstate.core.placement.base import Spot
 from flashstate.core.placement.exact import LEAST_TOKENS
 from flashstate.plugin.client import ends_session
+from flashstate.plugin.filing import Filing
 from flashstate.plugin.keeper import looks_up
 from flashstate.plugin.worker_export import ATTRIBUTE
 
@@ -53,6 +54,7 @@ class PromptExport:
     def __init__(self, keeper: StateKeeper, *, in_chunk: bool) -> None:
         self._keeper = keeper
         self.in_chunk = in_chunk
+        self._filing = Filing(keeper.recurrent if in_chunk else (), keeper.block_size)
         self._live = LivePrompts(keeper.block_size)
         """Prompts that wait or are being computed."""
         self._computing = LivePrompts(keeper.block_size)
@@ -65,16 +67,13 @@ class PromptExport:
     # --- while vLLM schedules ---------------------------------------------------------------------------
 
     def clip(self, request: Request, start: int, wanted: int, split: int) -> int:
-        """How many tokens from `start` to compute: `split` of the `wanted` by vLLM's own rule.
-
-        A chunk that starts inside a block must stop at the next boundary, or vLLM would file the old state under it.
-        """
+        """How many tokens from `start` to compute: `split` of the `wanted` by vLLM's own rule."""
+        self._filing.forget(request.request_id)
         if not _exports(request) or start >= request.num_prompt_tokens:
             return split
         size = self._keeper.block_size
         if self.in_chunk:
-            reaches_end = start + wanted >= request.num_prompt_tokens
-            return wanted if reaches_end and start % size == 0 else split
+            return self._run(request, start, wanted, split)
         position = _chunk_end(request, size)
         if position is None or position <= start:
             return split
@@ -82,6 +81,15 @@ class PromptExport:
         if position <= start + wanted and not stops_before:
             return position - start
         return min(split, position - start)
+
+    def _run(self, request: Request, start: int, wanted: int, split: int) -> int:
+        """As far as the budget lets the chunk go: to the prompt's end, or else to a block's."""
+        size = self._keeper.block_size
+        end = start + wanted
+        if end < request.num_prompt_tokens:
+            end = max(end // size * size, start + split)
+        self._filing.chunk(request.request_id, start, end)
+        return end - start
 
     def arrived(self, request: Request) -> None:
         """`request` joined the queue (new or preempted)."""
@@ -174,6 +182,7 @@ class PromptExport:
         """The request lost its blocks, or its prompt is computed. Idempotent."""
         self._plans.pop(request_id, None)
         self._held.pop(request_id, None)
+        self._filing.forget(request_id)
         self._live.remove(request_id)
         self._computing.remove(request_id)
 

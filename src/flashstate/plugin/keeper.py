@@ -24,6 +24,7 @@ from flashstate.plugin.settings import Settings
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
+    from vllm.v1.core.single_type_kv_cache_manager import MambaManager
     from vllm.v1.request import Request
 
     from flashstate.plugin.export import PendingExport
@@ -69,6 +70,11 @@ class StateKeeper:
         self.placement = Exact()
         self._awaiting: dict[str, tuple[int, bool]] = {}
         """Waiting requests looked up so far: where they would resume, and whether at a state of ours."""
+
+    @property
+    def recurrent(self) -> list[MambaManager]:
+        """vLLM's managers of the recurrent cache groups."""
+        return self._states
 
     @property
     def checkpoint_blocks(self) -> int:

@@ -119,8 +119,16 @@ _CONVOLUTION = (
 _WORKER = "vllm.v1.worker.worker_base"
 _STEP = Seam(_WORKER, "WorkerWrapperBase.execute_model", ("scheduler_output",), REPLACED)
 
+_FILING = Seam(
+    "vllm.v1.core.single_type_kv_cache_manager",
+    "MambaManager.cache_blocks",
+    ("request", "num_tokens", "retention_interval", "replay_boundaries"),
+    "replaced on the engine's own managers",
+)
+
 EXPORT_SEAMS = (
     _STEP,
+    _FILING,
     Seam("vllm.platforms.interface", "Platform.set_additional_forward_context", ("args", "kwargs"), REPLACED),
     Seam(
         f"{_CPU_OPS}.gdn_attention",
@@ -188,6 +196,7 @@ _RULE = (
 
 CUDA_EXPORT_SEAMS = (
     _STEP,
+    _FILING,
     Seam(_WORKER, "WorkerWrapperBase.init_device", (), REPLACED),
     Seam(
         _GDN,

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from flashstate import __version__
-from flashstate.console import fail
+from flashstate.console import CTRL_C, fail
 from flashstate.replay.conduct import INTERRUPTED, Load, conduct
 from flashstate.replay.open_files import allow_connections
 from flashstate.replay.options import OptionError, Options
@@ -30,8 +30,6 @@ from flashstate.replay.totals import Totals, summary
 from flashstate.replay.verdict import reasons
 from flashstate.traces.session import TraceError
 from flashstate.urls import without_passwords
-
-_INTERRUPTED: Final = 130
 
 
 class WorkloadName(StrEnum):
@@ -106,7 +104,7 @@ def replay(
     except OSError as error:
         fail(f"{error.filename or resume or records}: {error.strerror or error}")
     except KeyboardInterrupt:
-        fail("interrupted", _INTERRUPTED)
+        fail("interrupted", CTRL_C)
 
 
 def _run(options: Options, records: Path, resume: Path | None, *, as_json: bool) -> int:
@@ -147,7 +145,7 @@ def _tell(totals: Totals, parameters: dict[str, Any], path: Path, *, as_json: bo
         show(found, Console())
         typer.echo(f"records: {path}")
     if totals.parts and totals.parts[-1].stopped == INTERRUPTED:
-        return _INTERRUPTED
+        return CTRL_C
     return 0 if found["verdict"] == "valid" else 1
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from flashstate.console import CTRL_C
 from flashstate.simulate.options import OptionError, Options
 from flashstate.simulate.presets import DEFAULT_GEOMETRY, GeometryError, preset_names
 from flashstate.simulate.progress import RunProgress
@@ -29,7 +30,6 @@ from flashstate.simulate.waiting import order_names
 from flashstate.simulate.workload import Agents, Workload, read_workload
 from flashstate.traces.session import TraceError
 
-_INTERRUPTED: Final = 130
 _LOADS: Final = "16,24,32,40,48,56,64,80,96"
 _SHOWN_BAD: Final = 10
 
@@ -123,7 +123,7 @@ def run_simulate(options: Options, console: Console, errors: Console) -> int:
         say(errors, f"flashstate: {error.filename or options.out}: {error.strerror or error}", "red")
     except KeyboardInterrupt:
         say(errors, "interrupted", "yellow")
-        return _INTERRUPTED
+        return CTRL_C
     return 1
 
 
@@ -189,7 +189,7 @@ def _run_all(options: Options, setup: Setup, results: Results, console: Console,
     show_results(results, set(keys), console)
     if interrupted:
         say(errors, f"interrupted{_kept(results, keys)}", "yellow")
-        return _INTERRUPTED
+        return CTRL_C
     if failed:
         say(errors, f"flashstate: {failed} of {len(keys)} runs failed{_again(results)}", "red")
     return 1 if failed else 0
