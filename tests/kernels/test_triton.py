@@ -8,12 +8,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from flashstate.kernels.base import Recurrence
-from flashstate.kernels.triton import ChunkTiles, chunk_forward
+from flashstate.kernels.triton import ChunkTiles, chunk_forward, default_tiles
 from tests.kernels.make import make_inputs
 
 ROOT = Path(__file__).parents[2]
@@ -44,11 +45,14 @@ def test_a_cpu_without_the_interpreter_is_refused() -> None:
     ("change", "message"),
     [
         ({"key_dim": 48}, "key_dim is 48: must be a power of two from 16 to 256"),
-        ({"value_dim": 16}, "value_dim is 16: must be a multiple of the tiles' 32 values"),
+        (
+            {"value_dim": 16, "dtype": torch.bfloat16},
+            "value_dim is 16: must be a multiple of the tiles' 32 values",
+        ),
         ({"dtype": torch.float16}, "v is torch.float16: must be torch.float32 or torch.bfloat16"),
     ],
 )
-def test_what_no_kernel_fits_is_refused(change: dict[str, int], message: str) -> None:
+def test_what_no_kernel_fits_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         chunk_forward(make_inputs(Recurrence.GDN, (8,), **change))
 
@@ -59,6 +63,13 @@ def test_the_contract_is_checked_first() -> None:
         chunk_forward(replace(inputs, beta=inputs.beta.double()))
 
 
-def test_tiles_of_another_size_are_refused() -> None:
-    with pytest.raises(ValueError, match="tile of 48 tokens: must be 16, 32, 64 or 128"):
-        ChunkTiles(tokens=48)
+@pytest.mark.parametrize("name", ["tokens", "values", "keys"])
+def test_tiles_of_another_size_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"tile of 48 {name}: must be 16, 32, 64 or 128"):
+        ChunkTiles(**{"tokens": 16, name: 48})
+
+
+@pytest.mark.parametrize("recurrence", list(Recurrence))
+def test_the_grid_does_not_depend_on_the_type(recurrence: Recurrence) -> None:
+    tokens = {default_tiles(recurrence, kind).tokens for kind in (torch.bfloat16, torch.float32)}
+    assert tokens == {default_tiles(recurrence).tokens}

@@ -13,11 +13,13 @@ def named(layer: Layer) -> str:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("layer", LAYERS, ids=named)
-def test_the_kernels_build_and_fit_the_registers(layer: Layer, architecture: int) -> None:
-    uses = compile_layer(layer, torch.bfloat16, architecture)
+def test_the_kernels_build_and_fit_the_registers(layer: Layer, kind: torch.dtype, architecture: int) -> None:
+    uses = compile_layer(layer, kind, architecture)
     assert [use.kernel for use in uses] == ["prepare", "scan"]
     for use in uses:
+        assert use.kind is kind and use.recurrence is layer.recurrence
         assert_fits(use)
 
 

@@ -28,6 +28,8 @@ from tests.kernels.make import (
 
 EACH = pytest.mark.parametrize("recurrence", list(Recurrence))
 SMALL = ChunkTiles(tokens=16, values=16)
+# Key dims of 32 and 64 in two and four parts, as float32 has 64 and 128 by default.
+IN_PARTS = ChunkTiles(tokens=16, values=16, keys=16)
 
 # Of the largest value of a result. Sums in bf16 products lose 2^-9 a factor, whatever the kernel.
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 0.02}
@@ -98,6 +100,43 @@ def test_varlen_and_gqa_at_the_default_tiles(recurrence: Recurrence, kind: torch
     assert_close(out.final_state, exact.final_state, TOLERANCE[kind])
     for n in (0, 2):
         assert_close(out.checkpoint[n], exact.checkpoint[n], TOLERANCE[kind])
+
+
+@EACH
+@pytest.mark.parametrize("kind", list(TOLERANCE))
+def test_parts_of_the_keys_export_as_truncated(recurrence: Recurrence, kind: torch.dtype) -> None:
+    check_parts(recurrence, kind, 32, [5, 16])
+
+
+@pytest.mark.slow
+@EACH
+def test_every_residue_exports_as_truncated_in_parts_of_the_keys(recurrence: Recurrence) -> None:
+    check_parts(recurrence, torch.float32, 64, [*range(1, 17), 18])
+
+
+def check_parts(recurrence: Recurrence, kind: torch.dtype, key_dim: int, offsets: list[int]) -> None:
+    lengths = [at + 3 for at in offsets]
+    inputs = make_inputs(recurrence, lengths, 1, key_dim=key_dim, value_dim=16, dtype=kind, offsets=offsets)
+    assert_close_and_as_truncated(inputs, IN_PARTS)
+
+
+@EACH
+def test_float32_at_the_key_dim_of_a_layer(recurrence: Recurrence) -> None:
+    """128: in the parts in which the default tiles of float32 are compiled."""
+    tile = default_tiles(recurrence).tokens
+    lengths, offsets = (tile + 6,), (tile // 2 + 5,)
+    assert_close_and_as_truncated(
+        make_inputs(recurrence, lengths, 1, key_dim=128, value_dim=16, offsets=offsets)
+    )
+
+
+def assert_close_and_as_truncated(inputs: ChunkInputs, tiles: ChunkTiles | None = None) -> None:
+    out, exact = assert_exports_as_truncated(inputs, tiles), reference(inputs)
+    assert out.checkpoint is not None and exact.checkpoint is not None
+    tolerance = TOLERANCE[inputs.v.dtype]
+    assert_close(out.output, exact.output, tolerance)
+    assert_close(out.final_state, exact.final_state, tolerance)
+    assert_close(out.checkpoint, exact.checkpoint, tolerance)
 
 
 @EACH

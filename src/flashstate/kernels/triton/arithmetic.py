@@ -16,13 +16,13 @@ _UPCAST = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
-def product(a: tl.tensor, b: tl.tensor) -> tl.tensor:
-    """a @ b, summed in float32. Products of bf16 are exact; of float32, three tf32 products keep about 21 bits."""
+def product(a: tl.tensor, b: tl.tensor, sums: tl.tensor | None = None) -> tl.tensor:
+    """sums + a @ b, in float32. Products of bf16 are exact; of float32, three tf32 products keep about 21 bits."""
     if _UPCAST:
         # The interpreter would multiply the raw bits of bf16 operands as integers.
         a = a.to(tl.float32)
         b = b.to(tl.float32)
-    return tl.dot(a, b, input_precision="tf32x3")
+    return tl.dot(a, b, sums, input_precision="tf32x3")
 
 
 @triton.jit

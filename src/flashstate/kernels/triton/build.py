@@ -84,13 +84,13 @@ def compile_layer(
     """
     if INTERPRETED:
         raise RuntimeError("TRITON_INTERPRET is set: must be unset before Triton is imported, to compile")
-    tiles = tiles or default_tiles(layer.recurrence)
+    tiles = tiles or default_tiles(layer.recurrence, kind)
     common = {
         "HEADS": layer.heads,
         "KEY_HEADS": layer.key_heads,
         "KEY_DIM": layer.key_dim,
         "VALUE_DIM": layer.value_dim,
-        **kernel_kind(layer.recurrence, tiles),
+        **kernel_kind(layer.recurrence, tiles, layer.key_dim),
     }
     prepare = common | {"LEVELS": tiles.tokens.bit_length() - 1}
     prepare_options = {"num_warps": tiles.prepare_warps}

@@ -24,7 +24,7 @@ def chunk_forward(inputs: ChunkInputs, *, tiles: ChunkTiles | None = None) -> Ch
     Raises ValueError for inputs that do not fit, RuntimeError on a CPU outside of Triton's interpreter.
     """
     check_inputs(inputs)
-    tiles = tiles or default_tiles(inputs.recurrence)
+    tiles = tiles or default_tiles(inputs.recurrence, inputs.v.dtype)
     _check_kernel_limits(inputs, tiles)
     inputs = _aligned(inputs)
     with torch.cuda.device_of(inputs.v):
@@ -69,7 +69,7 @@ def _launch(inputs: ChunkInputs, tiles: ChunkTiles) -> ChunkOutputs:
         "KEY_HEADS": inputs.k.shape[1],
         "KEY_DIM": key_dim,
         "VALUE_DIM": value_dim,
-        **kernel_kind(inputs.recurrence, tiles),
+        **kernel_kind(inputs.recurrence, tiles, key_dim),
         "enable_fp_fusion": FP_FUSION,
     }
     prepare_kernel[(slots, heads)](
@@ -90,9 +90,10 @@ def _launch(inputs: ChunkInputs, tiles: ChunkTiles) -> ChunkOutputs:
     return ChunkOutputs(output, final, checkpoint)
 
 
-def kernel_kind(recurrence: Recurrence, tiles: ChunkTiles) -> dict[str, object]:
-    """The compile-time arguments that both kernels take from the recurrence."""
+def kernel_kind(recurrence: Recurrence, tiles: ChunkTiles, key_dim: int) -> dict[str, object]:
+    """The compile-time arguments that both kernels take from the recurrence and its tiles."""
     return {
+        "KEYS": min(tiles.keys, key_dim),
         "TOKENS": tiles.tokens,
         "CHANNEL_DECAY": recurrence is Recurrence.KDA,
         "DELTA": recurrence is not Recurrence.MAMBA2,

@@ -71,6 +71,8 @@ def _row(tile: tl.tensor, row: tl.tensor, index: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _channel_scores(
+    q_scores: tl.tensor,
+    k_scores: tl.tensor,
     q: tl.tensor,
     k: tl.tensor,
     log_decay: tl.tensor,
@@ -78,22 +80,22 @@ def _channel_scores(
     col: tl.tensor,
     KIND: tl.constexpr,
     TOKENS: tl.constexpr,
-    KEY_DIM: tl.constexpr,
+    KEYS: tl.constexpr,
     LEVELS: tl.constexpr,
 ) -> tl.tensor:
-    """sum_c x[i,c] k[j,c] exp(decay of channel c from j to i), for x = q (i >= j) and x = k (i > j).
+    """The scores, with those of some more channels on top of them.
 
+    sum_c x[i,c] k[j,c] exp(decay of channel c from j to i), for x = q (i >= j) and x = k (i > j).
     exp(G_i) exp(-G_j) overflows where a tile forgets much. Split at a row between j and i, both factors are at most
     1; each level serves the pairs that it joins, splitting at the end of the earlier block.
     """
-    q_scores = tl.where(row == col, tl.sum(q * k, axis=1)[:, None], 0.0)
-    k_scores = tl.zeros((TOKENS, TOKENS), tl.float32)
+    q_scores += tl.where(row == col, tl.sum(q * k, axis=1)[:, None], 0.0)
     for level in tl.static_range(LEVELS):
-        blocks = tl.reshape(log_decay, (TOKENS // 2**level, 2**level, KEY_DIM))
+        blocks = tl.reshape(log_decay, (TOKENS // 2**level, 2**level, KEYS))
         since = tl.cumsum(blocks, axis=1)
         until = tl.sum(blocks, axis=1, keep_dims=True) - since
-        since = tl.exp(tl.reshape(since, (TOKENS, KEY_DIM)))
-        until = tl.exp(tl.reshape(until, (TOKENS, KEY_DIM)))
+        since = tl.exp(tl.reshape(since, (TOKENS, KEYS)))
+        until = tl.exp(tl.reshape(until, (TOKENS, KEYS)))
         early = tl.trans((k * until).to(KIND))
         join = joins(row, col, level)
         q_scores += tl.where(join, product((q * since).to(KIND), early), 0.0)
@@ -125,6 +127,7 @@ def prepare_kernel(
     KEY_HEADS: tl.constexpr,
     KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
+    KEYS: tl.constexpr,
     TOKENS: tl.constexpr,
     LEVELS: tl.constexpr,
     CHANNEL_DECAY: tl.constexpr,
@@ -144,54 +147,69 @@ def prepare_kernel(
         return
     KIND: tl.constexpr = k.dtype.element_ty
     tokens = tl.arange(0, TOKENS)
-    keys = tl.arange(0, KEY_DIM)
+    keys = tl.arange(0, KEYS)
     row = tokens[:, None]
     col = tokens[None, :]
     valid = tokens < limit
     token = first.to(tl.int64) + tokens
     out = slot.to(tl.int64) * HEADS + head
     out_keys = (out * TOKENS + row) * KEY_DIM + keys[None, :]
-
     at_keys = (token[:, None] * KEY_HEADS + head // (HEADS // KEY_HEADS)) * KEY_DIM + keys[None, :]
-    q_tile = tl.load(q + at_keys, mask=valid[:, None], other=0.0)
-    k_tile = tl.load(k + at_keys, mask=valid[:, None], other=0.0)
-    strength = tl.load(beta + token * HEADS + head, mask=valid, other=0.0)
-    k_wide = k_tile.to(tl.float32)
+    at_decay = (token[:, None] * HEADS + head) * KEY_DIM + keys[None, :]
+
+    q_scores = tl.zeros((TOKENS, TOKENS), tl.float32)
+    k_scores = tl.zeros((TOKENS, TOKENS), tl.float32)
     # The decay of a tile ends at its last valid row: the rows after it sum zeros in another order.
     if CHANNEL_DECAY:
-        at_decay = (token[:, None] * HEADS + head) * KEY_DIM + keys[None, :]
-        gates = tl.load(log_decay + at_decay, mask=valid[:, None], other=0.0)
-        since = tl.cumsum(gates, axis=0)
-        whole = _row(since, row, limit - 1)
-        q_wide = q_tile.to(tl.float32) * scale
-        k_since = (k_wide * tl.exp(since)).to(KIND)
-        tl.store(q_read + out_keys, (q_wide * tl.exp(since)).to(KIND))
-        tl.store(k_write + out_keys, (k_wide * tl.exp(whole[None, :] - since)).to(KIND))
-        tl.store(tile_decay + out * KEY_DIM + keys, tl.exp(whole))
-        q_scores, k_scores = _channel_scores(q_wide, k_wide, gates, row, col, KIND, TOKENS, KEY_DIM, LEVELS)
+        for part in range(0, KEY_DIM, KEYS):
+            q_wide = tl.load(q + at_keys + part, mask=valid[:, None], other=0.0).to(tl.float32) * scale
+            k_wide = tl.load(k + at_keys + part, mask=valid[:, None], other=0.0).to(tl.float32)
+            gates = tl.load(log_decay + at_decay + part, mask=valid[:, None], other=0.0)
+            since = tl.cumsum(gates, axis=0)
+            whole = _row(since, row, limit - 1)
+            tl.store(q_read + out_keys + part, (q_wide * tl.exp(since)).to(KIND))
+            tl.store(k_write + out_keys + part, (k_wide * tl.exp(whole[None, :] - since)).to(KIND))
+            tl.store(tile_decay + out * KEY_DIM + part + keys, tl.exp(whole))
+            q_scores, k_scores = _channel_scores(
+                q_scores, k_scores, q_wide, k_wide, gates, row, col, KIND, TOKENS, KEYS, LEVELS
+            )
     else:
         gates = tl.load(log_decay + token * HEADS + head, mask=valid, other=0.0)
         # Float64 until differences are taken: float32 would lose what long sums have gained.
         sums = tl.cumsum(gates.to(tl.float64), axis=0)
         whole = _row(sums, tokens, limit - 1)
-        since = tl.exp(sums.to(tl.float32))
-        between = tl.exp(tl.where(row >= col, sums[:, None] - sums[None, :], 0.0).to(tl.float32))
-        k_since = (k_wide * since[:, None]).to(KIND)
-        tl.store(row_read + out * TOKENS + tokens, since * scale)
+        tl.store(row_read + out * TOKENS + tokens, tl.exp(sums.to(tl.float32)) * scale)
         tl.store(row_write + out * TOKENS + tokens, tl.exp((whole - sums).to(tl.float32)))
         tl.store(tile_decay + out, tl.exp(whole.to(tl.float32)))
-        q_scores = product(q_tile, tl.trans(k_tile)) * between * scale
-        if DELTA:
-            k_scores = product(k_tile, tl.trans(k_tile)) * between
+        for part in range(0, KEY_DIM, KEYS):
+            q_tile = tl.load(q + at_keys + part, mask=valid[:, None], other=0.0)
+            k_tile = tl.load(k + at_keys + part, mask=valid[:, None], other=0.0)
+            q_scores = product(q_tile, tl.trans(k_tile), q_scores)
+            if DELTA:
+                k_scores = product(k_tile, tl.trans(k_tile), k_scores)
+        between = tl.exp(tl.where(row >= col, sums[:, None] - sums[None, :], 0.0).to(tl.float32))
+        q_scores *= between * scale
+        k_scores *= between
     tl.store(scores + (out * TOKENS + row) * TOKENS + col, tl.where(row >= col, q_scores, 0.0).to(KIND))
 
     if DELTA:
-        values = tl.arange(0, VALUE_DIM)
-        at_values = (token[:, None] * HEADS + head) * VALUE_DIM + values[None, :]
-        v_tile = tl.load(v + at_values, mask=valid[:, None], other=0.0)
+        strength = tl.load(beta + token * HEADS + head, mask=valid, other=0.0)
         lower = tl.where(row > col, k_scores * strength[:, None], 0.0)
         inverse = unit_triangular_inverse(lower, row, col, LEVELS)
         solve = (inverse * strength[None, :]).to(KIND)
-        tl.store(solved_k + out_keys, product(solve, k_since).to(KIND))
-        out_values = (out * TOKENS + row) * VALUE_DIM + values[None, :]
-        tl.store(solved_v + out_values, product(solve, v_tile).to(KIND))
+        # Keys and decays once more: kept from above, they would take the registers that the inverse needs.
+        for part in range(0, KEY_DIM, KEYS):
+            k_wide = tl.load(k + at_keys + part, mask=valid[:, None], other=0.0).to(tl.float32)
+            if CHANNEL_DECAY:
+                gates = tl.load(log_decay + at_decay + part, mask=valid[:, None], other=0.0)
+                since = tl.cumsum(gates, axis=0)
+            else:
+                since = sums.to(tl.float32)[:, None]
+            tl.store(solved_k + out_keys + part, product(solve, (k_wide * tl.exp(since)).to(KIND)).to(KIND))
+        WIDTH: tl.constexpr = KEYS if KEYS < VALUE_DIM else VALUE_DIM
+        values = tl.arange(0, WIDTH)[None, :]
+        at_values = (token[:, None] * HEADS + head) * VALUE_DIM + values
+        out_values = (out * TOKENS + row) * VALUE_DIM + values
+        for part in range(0, VALUE_DIM, WIDTH):
+            v_tile = tl.load(v + at_values + part, mask=valid[:, None], other=0.0)
+            tl.store(solved_v + out_values + part, product(solve, v_tile).to(KIND))
