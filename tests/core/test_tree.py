@@ -77,3 +77,24 @@ def test_a_node_knows_its_root() -> None:
     tree = make_tree(2, [[1, 2, 3, 4], [1, 2, 5]])
     nodes: list[Node[int]] = list(tree.nodes())
     assert {node.root for node in nodes} == set(tree.roots.values())
+
+
+@given(st.lists(tokens, max_size=6), tokens, st.data(), block)
+def test_a_path_asked_again_is_answered_as_a_new_one(
+    filed: list[list[int]], asked: list[int], data: st.DataObject, size: int
+) -> None:
+    """What a root keeps of the last question and the last insertion must not show."""
+    tree, path = make_tree(size, filed), Tokens(asked, size)
+    for limit in data.draw(st.lists(st.integers(0, len(asked)), max_size=6)):
+        tree.find(path, data.draw(st.integers(0, len(asked))))
+        answer, again = tree.find(path, limit), tree.find(path, limit)
+        if tree.roots:
+            assert answer == again == tree.find(Tokens(asked, size), limit)
+        step = data.draw(st.sampled_from(("ask", "insert", "take out")))
+        if step == "insert" and limit:
+            tree.insert(path, limit, ()).node.mark = limit
+        nodes = list(tree.nodes())
+        if step == "take out" and nodes:
+            node = data.draw(st.sampled_from(nodes))
+            node.mark = None
+            tree.discard(node)

@@ -1,6 +1,7 @@
 """Stands in for an engine's server process: answers like one, has a child of its own, and fails to order.
 
-python -m tests.demo.fake_server PORT FAULT N     FAULT: none, die-at-once, die-after (N requests), never-up, deaf
+python -m tests.demo.fake_server PORT FAULT N     FAULT: none, die-at-once, die-after (N requests), never-up, deaf, sick
+                                                  (its engine dies after N requests, and it goes on answering)
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ async def main(port: int, fault: str, number: int) -> None:
         return await engine.completions(request)
 
     async def health(request: web.Request) -> web.Response:
-        return web.Response()
+        return web.Response(status=503 if fault == "sick" and len(engine.bodies) >= number else 200)
 
     async def reset(request: web.Request) -> web.Response:
         print("cache emptied", flush=True)

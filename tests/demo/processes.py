@@ -32,6 +32,16 @@ def children_in(log: Path) -> list[int]:
     return [int(pid) for pid in re.findall(r"child (\d+)", log.read_text())] if log.exists() else []
 
 
+def children_of(parent: int) -> list[int]:
+    """The processes that a process has started and that are there."""
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    """A process's command line."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
 def all_gone(pids: list[int], limit_s: float = 5.0) -> bool:
     """Waits for processes to end."""
     deadline = time.monotonic() + limit_s

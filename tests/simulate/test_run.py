@@ -12,7 +12,7 @@ from flashstate.simulate.conversation import Ask, Conversation
 from flashstate.simulate.path import SimPath
 from flashstate.simulate.result import RunKey, RunResult
 from flashstate.simulate.rules import Rules
-from flashstate.simulate.run import Trajectories, run_recorded, working_set
+from flashstate.simulate.run import Trajectories, play, run_recorded, working_set
 from flashstate.simulate.schedule import events, schedule
 from flashstate.simulate.systems import systems
 from tests.simulate.sessions import make_geometry, make_workload
@@ -33,7 +33,8 @@ def make_growing(turns: int, step: int = 100, api_s: float = 1.0, gap_s: float =
 
 def run(trajectories: Trajectories, rules: Rules, policy: str = "gds", blocks: int = 60) -> RunResult:
     key = RunKey(policy, rules.sessions, rules.seed, "recorded", "tiny")
-    return run_recorded(key, trajectories, rules, make_geometry(blocks), systems()[policy])
+    geometry = make_geometry(blocks)
+    return run_recorded(key, play(trajectories, rules, geometry), rules, geometry, systems()[policy])
 
 
 @pytest.mark.parametrize("policy", list(systems()))

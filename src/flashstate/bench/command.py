@@ -18,6 +18,7 @@ from flashstate.bench.cores import available_cores, divide
 from flashstate.bench.engine import started
 from flashstate.bench.error import BenchError
 from flashstate.bench.findings import findings
+from flashstate.bench.folder import alone
 from flashstate.bench.launch import CHUNK_TOKENS
 from flashstate.bench.machine import check_vllm, machine, versions
 from flashstate.bench.options import TOKEN_SCALE, Options, least_blocks
@@ -34,7 +35,8 @@ from flashstate.replay.open_files import allow_connections
 from flashstate.replay.options import OptionError
 from flashstate.replay.options import Options as ReplayOptions
 from flashstate.replay.run_log import LogError
-from flashstate.traces.session import TraceError
+from flashstate.report.simulation import ReportError
+from flashstate.traces.session import Session, TraceError
 from flashstate.urls import without_passwords
 
 _PIPE_COLUMNS: Final = 160
@@ -44,7 +46,11 @@ _PIPE_COLUMNS: Final = 160
 def bench(
     traces: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="TRACE...", help="Traces in any format.", show_default=False),
+        typer.Argument(
+            metavar="TRACE...",
+            help="Traces in any format (`flashstate trace synth` makes some).",
+            show_default=False,
+        ),
     ] = None,
     engines: Annotated[
         str,
@@ -61,7 +67,9 @@ def bench(
         int, typer.Option(metavar="K", help="Times, each with a seed of its own; engines in turn: A B, B A.")
     ] = 2,
     model: Annotated[str, typer.Option(help="Family of the tiny model that is served.")] = "gdn",
-    cache: Annotated[int, typer.Option(metavar="BLOCKS", help="Of the tiny model's 160 tokens.")] = 844,
+    cache: Annotated[
+        int, typer.Option(metavar="BLOCKS", help="Size of the cache; a block is 160 tokens.")
+    ] = 844,
     chunk: Annotated[
         int, typer.Option(metavar="TOKENS", help="Of one prompt in a step; a step takes two.")
     ] = CHUNK_TOKENS,
@@ -70,7 +78,9 @@ def bench(
     ] = WorkloadName.TRACES,
     warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 30.0,
     measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 50.0,
-    gaps: Annotated[GapsName, typer.Option(help="As for replay.")] = GapsName.THINK_ONLY,
+    gaps: Annotated[
+        GapsName, typer.Option(help="How recorded gaps are read, as by `replay`.")
+    ] = GapsName.THINK_ONLY,
     token_scale: Annotated[
         float, typer.Option(metavar="X", help="Divides prompts and outputs.")
     ] = TOKEN_SCALE,
@@ -97,10 +107,16 @@ def bench(
     try:
         options = Options.read(out, engines, sessions, repeat, model, cache, chunk, replay, prefill_cost)
         raise typer.Exit(_bench(options))
-    except (BenchError, OptionError, TraceError, LogError) as error:
+    except (BenchError, OptionError, TraceError, LogError, ReportError) as error:
         fail(str(error))
     except OSError as error:
-        fail(f"{error.filename or out}: {error.strerror or error}")
+        fail(_why(error, out))
+
+
+def _why(error: Exception, out: Path) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    return f"{error.filename or out}: {error.strerror or error}"
 
 
 def _bench(options: Options) -> int:
@@ -113,6 +129,12 @@ def _bench(options: Options) -> int:
     traces = options.replay.read()
     most_tokens = options.replay.make_workload(traces).most_tokens
     _check_length(options, most_tokens)
+    with alone(options.out):
+        return _compare(options, traces, most_tokens, console)
+
+
+def _compare(options: Options, traces: tuple[Session, ...], most_tokens: int, console: Console) -> int:
+    """In a folder of our own. Returns the exit code."""
     allow_connections(2 * max(options.loads))
     command = without_passwords(shlex.join(["flashstate", *sys.argv[1:]]))
     results = Results.open(options.out / "bench.json", _head(options, traces, command))
@@ -126,7 +148,8 @@ def _bench(options: Options) -> int:
     if missing:
         console.print(
             f"{len(missing)} runs of {seconds:g} s: {len(options.engines)} engines, {len(options.loads)} loads, "
-            f"{options.repeat} times; {options.model} model (random weights), {options.blocks} blocks",
+            f"{options.repeat} {'times' if options.repeat > 1 else 'time'}; "
+            f"{options.model} model (random weights), {options.blocks} blocks",
             highlight=False,
         )
     code, invalid = 0, []
@@ -140,8 +163,9 @@ def _bench(options: Options) -> int:
         code = CTRL_C
     except (BenchError, OSError) as error:
         _tell(options, results, console)
-        left = f"{error}\nthe same command goes on with what is missing" if results.runs else str(error)
-        fail(left)
+        fail(
+            _why(error, options.out) + "\nthe same command goes on with what is missing" * bool(results.runs)
+        )
     _tell(options, results, console)
     if code:
         fail("interrupted: the same command goes on with what is missing", code)
@@ -151,9 +175,11 @@ def _bench(options: Options) -> int:
 
 
 def _tell(options: Options, results: Results, console: Console) -> None:
-    """Prints the tables, writes the figures and the page; nothing if there are no runs."""
+    """Prints the tables, writes the figures and the page, of all in the folder; nothing if there are no runs."""
     if not results.runs:
         return
+    every = results.head["options"]
+    options = options.with_all(every["engines"], every["sessions"])
     found = Comparison(results.runs)
     console.print()
     for table in tables(found, options, console.width):

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from flashstate.bench.error import BenchError
 from flashstate.core.policies import policy_names
 from flashstate.report.results import FLASHSTATE, STOCK, STOCK_BEST
-from flashstate.urls import without_passwords
+from flashstate.urls import is_server, without_passwords
 
 Mode = Literal["observe", "flashstate", "running"]
 
@@ -43,6 +43,7 @@ class Engine:
         return replace(self, arguments=(*self.arguments, *more))
 
 
+_ADDRESS: Final = ("http://", "https://")
 _FINE_MATCH: Final = ("--prefix-match-unit", "16")
 _DENSE: Final = ("--prefix-cache-retention-interval", "None")
 _EVICTION: Final = "--prefix-cache-eviction"
@@ -78,7 +79,7 @@ def chosen(text: str) -> tuple[Engine, ...]:
         for engine in _STOCK if part == STOCK_BEST else (_engine(part),):
             if found.setdefault(engine.name, engine) != engine:
                 raise BenchError(
-                    f"--engines {text}: two servers are called {engine.name}: name them NAME=URL"
+                    f"--engines {without_passwords(text)}: two servers are called {engine.name}: name them NAME=URL"
                 )
     if not found:
         raise BenchError("--engines: names none")
@@ -86,14 +87,19 @@ def chosen(text: str) -> tuple[Engine, ...]:
 
 
 def _engine(name: str) -> Engine:
-    known = {engine.name: engine for engine in (*_STOCK, OURS)}
-    if name in known:
-        return known[name]
+    ours = {engine.name: engine for engine in (*_STOCK, OURS)}
+    if name in ours:
+        return ours[name]
     label, equals, url = name.partition("=")
-    if name.startswith(("http://", "https://")):
-        return Engine(name.split("://", 1)[1].rpartition("@")[2].rstrip("/"), "running", url=name)
-    if equals and label and url.startswith(("http://", "https://")):
-        if label in known or label == STOCK_BEST:
+    if name.startswith(_ADDRESS):
+        label, equals, url = name.split("://", 1)[1].rpartition("@")[2].rstrip("/"), "=", name
+    if equals and url.startswith(_ADDRESS):
+        shown = without_passwords(name)
+        if not label or not is_server(url):
+            raise BenchError(
+                f"--engines {shown}: must be like http://localhost:8000 or NAME=http://localhost:8000"
+            )
+        if label in ours or label == STOCK_BEST:
             raise BenchError(
                 f"--engines {label}=...: is the name of an engine that is started here: choose another"
             )
@@ -101,9 +107,17 @@ def _engine(name: str) -> Engine:
     base, _, policy = name.partition(":")
     if base == FLASHSTATE and policy in policy_names():
         return Engine(name, "flashstate", (_EVICTION, policy))
-    choices = ", ".join([*known, STOCK_BEST, f"{FLASHSTATE}:POLICY", "URL", "NAME=URL"])
+    choices = ", ".join([*ours, STOCK_BEST, f"{FLASHSTATE}:POLICY", "URL", "NAME=URL"])
     policies = f" (policies: {', '.join(policy_names())})" if base == FLASHSTATE else ""
-    raise BenchError(f"--engines {name}: unknown; choose of {choices}{policies}")
+    raise BenchError(f"--engines {without_passwords(name)}: unknown; choose of {choices}{policies}")
+
+
+def known(name: str, caption: str) -> Engine:
+    """An engine of earlier runs, by what `chosen` made of it then."""
+    try:
+        return _engine(name)
+    except BenchError:
+        return Engine(name, "running", url=caption)
 
 
 def started(found: Sequence[Engine]) -> list[Engine]:

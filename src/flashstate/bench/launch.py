@@ -35,7 +35,7 @@ def serve_command(
         *engine.arguments,
         *("--num-gpu-blocks-override", str(blocks)),
         *("--max-model-len", str(most_tokens)),
-        *("--long-prefill-token-threshold", str(chunk_tokens)),
+        *("--long-prefill-token-threshold", str(min(chunk_tokens, most_tokens))),
         *("--max-num-batched-tokens", str(_STEP_CHUNKS * chunk_tokens)),
         *("--served-model-name", MODEL_NAME),
         *("--host", HOST, "--port", str(port)),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from flashstate.bench.engine import Engine, chosen
+from flashstate.bench.engine import Engine, chosen, known
 from flashstate.bench.error import BenchError
+from flashstate.bench.result import safe_name
 from flashstate.core.cost import PrefillCostModel
 from flashstate.cost_file import CostFileError, read_prefill_cost
 from flashstate.models.tiny import FAMILIES, Family
@@ -20,6 +23,7 @@ TOKEN_SCALE: Final = 27.2
 """GLM-5.3-Flash has blocks of 4,352 tokens, the tiny models of 160: tokens shrink as blocks do."""
 _MOST_REPEATS: Final = 100
 _LEAST_BLOCKS: Final = 64
+_MOST_DIGITS: Final = 9
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,12 @@ class Options:
             raise BenchError(f"--model {model}: {why}choose one of {', '.join(COMPARABLE)}")
         if not 1 <= repeat <= _MOST_REPEATS:
             raise BenchError(f"--repeat {repeat}: must be from 1 to {_MOST_REPEATS}")
-        if chunk < options.family.block_size:
-            size = options.family.block_size
-            raise BenchError(f"--chunk {chunk}: must be {size} or more, a block's tokens")
+        least, most = options.family.block_size, options.family.max_model_len
+        if not least <= chunk <= most:
+            raise BenchError(f"--chunk {chunk}: must be from {least} (a block) to {most:,} tokens")
+        files = [safe_name(engine.name) for engine in options.engines]
+        if len(set(files)) < len(files):
+            raise BenchError(f"--engines {engines}: two names give the same files; name them otherwise")
         if blocks < _LEAST_BLOCKS:
             raise BenchError(f"--cache {blocks}: must be {_LEAST_BLOCKS} blocks or more")
         try:
@@ -67,7 +74,7 @@ class Options:
         """The tiny model to serve."""
         return FAMILIES[self.model]
 
-    @property
+    @cached_property
     def cost(self) -> PrefillCostModel | None:
         """What prefill costs here, if somebody has measured it."""
         return None if self.cost_file is None else read_prefill_cost(self.cost_file)
@@ -82,6 +89,12 @@ class Options:
             return engine
         return engine.with_arguments("--prefill-cost", str(self.cost_file))
 
+    def with_all(self, engines: Mapping[str, str], loads: Sequence[int]) -> Options:
+        """The same with every engine (name: caption) and load that the folder has figures of."""
+        mine = {engine.name: engine for engine in self.engines}
+        others = [known(name, caption) for name, caption in engines.items() if name not in mine]
+        return replace(self, engines=(*others, *self.engines), loads=tuple(loads))
+
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
@@ -91,6 +104,7 @@ class Options:
             "model": self.model,
             "blocks": self.blocks,
             "chunk": self.chunk,
+            "prefill_cost": None if self.cost is None else [self.cost.d, self.cost.e],
             "block_tokens": self.family.block_size,
             "checkpoint_blocks": self.family.checkpoint_blocks,
             "weights": "random",
@@ -105,8 +119,10 @@ def least_blocks(most_tokens: int, family: Family) -> int:
 def _loads(text: str) -> tuple[int, ...]:
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        if not part.isdecimal() or not 1 <= int(part) <= MOST_SESSIONS:
-            raise BenchError(f"--sessions {part}: must be numbers from 1 to {MOST_SESSIONS:,}, with commas")
+        if not part.isdecimal() or len(part) > _MOST_DIGITS or not 1 <= int(part) <= MOST_SESSIONS:
+            raise BenchError(
+                f"--sessions {part[:40]}: must be numbers from 1 to {MOST_SESSIONS:,}, with commas"
+            )
         found.append(int(part))
     if not found:
         raise BenchError("--sessions: names none")

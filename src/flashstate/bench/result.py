@@ -27,12 +27,21 @@ class RunKey:
     @property
     def stem(self) -> str:
         """The name of its files."""
-        safe = "".join(sign if sign.isalnum() or sign in _SAFE else "-" for sign in self.engine)
-        return f"{safe}.{self.sessions}.{self.repeat}"
+        return f"{safe_name(self.engine)}.{self.sessions}.{self.repeat}"
 
     def records(self, out: Path) -> Path:
         """A request a line, as `flashstate replay` writes them."""
         return out / "records" / f"{self.stem}.jsonl"
+
+
+def safe_name(engine: str) -> str:
+    """The engine's name as part of a file's."""
+    return "".join(sign if sign.isalnum() or sign in _SAFE else "-" for sign in engine)
+
+
+def log_name(engine: str, repeat: int) -> str:
+    """The file of its server's log, one for all loads of a repeat."""
+    return f"{safe_name(engine)}.{repeat}.log"
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,10 @@ class Result:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
         """What `as_json` gave. Raises KeyError or TypeError."""
-        return cls(**{**values, "key": RunKey(**values["key"])})
+        found = cls(**{**values, "key": RunKey(**values["key"])})
+        if not isinstance(found.summary, dict):
+            raise TypeError(found.summary)
+        return found
 
 
 def prefill_share(records: Path, cost: PrefillCostModel, seconds: float) -> float:
@@ -92,12 +104,19 @@ class Results:
             return cls(path, head)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            theirs, runs = document["options"], [Result.from_json(run) for run in document["runs"]]
+            theirs, runs = dict(document["options"]), [Result.from_json(run) for run in document["runs"]]
+            before = {"engines": dict(theirs["engines"]), "sessions": [int(n) for n in theirs["sessions"]]}
         except (ValueError, KeyError, TypeError):
             raise BenchError(f"{path}: is not ours; name another folder with --out") from None
         if (wrong := _differing(theirs, json.loads(json.dumps(head["options"])))) is not None:
             raise BenchError(f"{path}: is of other options ({wrong}); name another folder with --out")
-        return cls(path, head, {run.key: run for run in runs})
+        ours = head["options"]
+        grown = {
+            "engines": before["engines"] | ours["engines"],
+            "sessions": sorted({*before["sessions"], *ours["sessions"]}),
+            "repeat": max(int(theirs["repeat"]), ours["repeat"]),
+        }
+        return cls(path, {**head, "options": {**ours, **grown}}, {run.key: run for run in runs})
 
     def add(self, result: Result) -> None:
         """Takes a run and writes the file."""
@@ -120,6 +139,9 @@ def _differing(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str | None
         a, b = theirs.get(name), ours.get(name)
         if name == "engines" and isinstance(a, dict) and isinstance(b, dict):
             a, b = ({key: of[key] for key in sorted(a.keys() & b.keys())} for of in (a, b))
+        if a != b and isinstance(a, dict) and isinstance(b, dict):
+            inner = next(key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key))
+            name, a, b = inner, a.get(inner), b.get(inner)
         if a != b:
             return f"{name} {a!r} there, {b!r} here"
     return None

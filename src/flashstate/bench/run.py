@@ -20,7 +20,7 @@ from flashstate.bench.engine import Engine
 from flashstate.bench.error import BenchError
 from flashstate.bench.launch import serve_command, serve_environment
 from flashstate.bench.options import Options
-from flashstate.bench.result import Result, Results, RunKey, prefill_share
+from flashstate.bench.result import Result, Results, RunKey, log_name, prefill_share
 from flashstate.bench.screen import Screen
 from flashstate.bench.server import Server, free_port, running, while_alive
 from flashstate.bench.turns import Turn, turns
@@ -65,6 +65,7 @@ async def run_all(bench: Bench, results: Results, screen: Screen) -> list[str]:
     assert task is not None
     runner = _Runner(bench, results, screen, task)
     with pinned(bench.cores.client):
+        await _look(bench, results)
         for turn in turns(bench.options):
             loads = [n for n in turn.loads if RunKey(turn.engine.name, n, turn.repeat) not in results.runs]
             if loads:
@@ -90,6 +91,8 @@ class _Runner:
                 work = self._run(RunKey(engine.name, sessions, turn.repeat), url, server, start_s)
                 try:
                     found = await (work if server is None else while_alive(server, work))
+                    if server is not None:
+                        await server.check()
                 except TargetError as error:
                     raise BenchError(f"{engine.name}: {error}") from None
                 self._take(found)
@@ -126,7 +129,7 @@ class _Runner:
             ),
             serve_environment(bench.cores) | _RESETS,
             port,
-            options.out / "logs" / f"{RunKey(engine.name, 0, repeat).stem}.log",
+            options.out / "logs" / log_name(engine.name, repeat),
         )
         async with running(server, bench.cores.server) as start_s:
             yield server.url, server, start_s
@@ -135,6 +138,8 @@ class _Runner:
         """Ctrl-C, a `kill` or a terminal that closes ends what is not a load in good order."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_IGN:
+                continue  # what nohup has switched off stays off
             with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
                 loop.add_signal_handler(number, self._task.cancel)
 
@@ -158,8 +163,7 @@ class _Runner:
                 options.make_workload(bench.traces), (target,), options.ids, options.chat, options.warmup_s,
                 options.measure_s, options.stall_s, head["run"],
             )  # fmt: skip
-            await conduct(load, log, totals, on_tick)
-        self._end_well()  # the load had its own way to end
+            await conduct(load, log, totals, on_tick, self._end_well)
         part = totals.parts[-1]
         if part.stopped == INTERRUPTED:
             raise Interrupted
@@ -171,10 +175,25 @@ class _Runner:
         return Result(key, summary(totals, parameters, reasons(totals, parameters)), start_s, share, prefill)
 
 
+async def _look(bench: Bench, results: Results) -> None:
+    """Looks at the servers that run already, before any other is measured. Raises BenchError."""
+    for engine in bench.options.engines:
+        keys = [
+            RunKey(engine.name, n, repeat)
+            for n in bench.options.loads
+            for repeat in range(bench.options.repeat)
+        ]
+        if engine.url is not None and any(key not in results.runs for key in keys):
+            try:
+                await _target(bench.options.of_run(engine.url, bench.options.loads[0], 0), bench.most_tokens)
+            except TargetError as error:
+                raise BenchError(f"{engine.name}: {error}") from None
+
+
 async def _target(options: ReplayOptions, most_tokens: int) -> Target:
     """Looks at the server. Raises TargetError."""
     (url,) = options.urls
-    model = await find_model(url, options.model)
+    model = await find_model(url, options.model, "bench takes servers of one model")
     check_length(url, model, most_tokens, options.token_scale)
     return await probe(url, model, options.ids, options.stall_s, chat=options.chat)
 

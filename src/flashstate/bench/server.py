@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -23,8 +24,11 @@ HOST = "127.0.0.1"
 START_LIMIT_S = 300.0
 STOP_LIMIT_S = 5.0
 _SETTLE_LIMIT_S = 2.0
+_HEALTH_LIMIT_S = 30.0
 _POLL_S = 0.2
 _TAIL_LINES = 8
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 _CAUSE = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .*)")
 
 
@@ -64,6 +68,7 @@ class Server:
                 stderr=asyncio.subprocess.STDOUT,
                 env=dict(self._environment),
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
         if cores:
             with contextlib.suppress(ProcessLookupError):
@@ -78,6 +83,14 @@ class Server:
                     )
                 await asyncio.sleep(_POLL_S)
         return time.monotonic() - begun_s
+
+    async def check(self) -> None:
+        """Raises BenchError if the engine is gone. vLLM's API process outlives it and goes on answering."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_HEALTH_LIMIT_S)) as http:
+            if not await _healthy(http, self.url):
+                raise BenchError(
+                    f"{self.name}: the engine died; its server says so at /health\n{self._tail()}"
+                )
 
     async def wait(self) -> None:
         """Returns when the process has ended by itself."""
@@ -152,6 +165,11 @@ async def _healthy(http: aiohttp.ClientSession, url: str) -> bool:
             return response.status == 200
     except (aiohttp.ClientError, TimeoutError, OSError):
         return False
+
+
+def _end_with_parent() -> None:
+    """In the child, before it runs: a parent that is killed outright cannot end it, so the kernel does."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _exists(group: int) -> bool:

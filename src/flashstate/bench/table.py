@@ -70,7 +70,7 @@ def _figures(found: Comparison, options: Options, *, with_ranges: bool) -> Table
                 _cell(found.spread(engine.name, sessions, c.figure), c.show, with_range=with_ranges)
                 for c in columns
             ]
-            table.add_row(str(sessions) if not number else "", engine.name, *cells)
+            table.add_row(str(sessions) if not number else "", Text(engine.name), *cells)
     return table
 
 
@@ -96,7 +96,7 @@ def _ratios(found: Comparison, options: Options, *, with_ranges: bool) -> Table 
                 ratio_text(found.ratio(ours, base, sessions, figure), with_range=with_ranges)
                 for _, figure in _RATIOS
             ]
-            table.add_row(str(sessions) if not number else "", name, *cells)
+            table.add_row(str(sessions) if not number else "", Text(name), *cells)
     return table if table.row_count else None
 
 

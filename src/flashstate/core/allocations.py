@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from flashstate.core.base import Capture, Eviction, StateCache
+from flashstate.core.base import NOTHING, Capture, Eviction, StateCache
 from flashstate.core.cost import PrefillCostModel
 from flashstate.core.path import TokenPath, TokenRun
 from flashstate.core.shelves import Block, Shelf, Space, State
@@ -26,13 +26,15 @@ class Hold:
     """Positions of its prompt where the history knows of a checkpoint."""
 
 
-@dataclass(slots=True)
 class Filed:
     """Physical blocks taken over and let go, and the blocks used by no live request."""
 
-    taken: set[int] = field(default_factory=set)
-    freed: set[int] = field(default_factory=set)
-    loose: list[Block] = field(default_factory=list)
+    __slots__ = ("freed", "loose", "taken")
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.freed: list[int] = []
+        self.loose: list[Block] = []
 
 
 class AllocationCache(StateCache):
@@ -95,7 +97,8 @@ class AllocationCache(StateCache):
                 tail = self._open_block(state)
         for block in blocks if tail is None else [*blocks, tail]:
             self._hold(block)
-        checkpointed = frozenset(self.history.precedent(path, len(path)).checkpoints)
+        # As `observe` asked: the history answers that at once.
+        checkpointed = frozenset(self.history.precedent(path, len(path) - 1).checkpoints)
         self._holds[request] = Hold(blocks, tail, checkpointed)
 
     def capture(
@@ -117,15 +120,32 @@ class AllocationCache(StateCache):
             self.history.checkpoint_taken(path, position)
         shelf = space.shelf(path, position)
         ids = path.tokens(shelf.start, position)
-        filed = self._file(space, hold, path, position, kv, (shelf, ids))
-        state = shelf.state_at(ids, position)
-        if kept := state is None:
-            state = State(shelf, ids, checkpoint)
-            shelf.states[state] = None
-            filed.taken.update(checkpoint.blocks)
-            self.counters.captures[checkpoint.kind] += 1
-        self._use(state)
-        return self._changed(kept, filed)
+        tail, full = hold.tail if hold is not None else None, position // self.block_tokens
+        filed: Filed | None = None
+        if (
+            hold is None
+            or tail is None
+            or len(hold.blocks) != full
+            or position == shelf.start
+            or tail.physical != kv[full]
+        ):
+            filed = self._file(space, hold, path, position, kv, (shelf, ids))
+        elif tail.stop < position:  # by far the commonest: on in the block it fills already
+            tail.ids, tail.stop = ids, position
+        state = shelf.state_at(ids, position) if shelf.states else None
+        if state is not None:
+            self._queue.move_to_end(state)
+            return NOTHING if filed is None else self._changed(False, filed)
+        state = State(shelf, ids, checkpoint)
+        shelf.states[state] = None
+        self._queue[state] = None
+        self.counters.captures[checkpoint.kind] += 1
+        if filed is not None:
+            filed.taken += checkpoint.blocks
+            return self._changed(True, filed)
+        taken = frozenset(checkpoint.blocks)
+        self.resident_blocks += len(taken)
+        return Capture(True, taken, NOTHING.freed)
 
     def file_kv(
         self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float, *, request: Hashable = None
@@ -150,14 +170,20 @@ class AllocationCache(StateCache):
         if not self._queue:
             return None
         oldest, _ = self._queue.popitem(last=False)
-        space = oldest.shelf.space
-        space.remove(oldest)
-        if not space.shelves:
-            self._tidy(space)
+        shelf = oldest.shelf
+        space = shelf.space
         if isinstance(oldest, State):
             tier, freed = CHECKPOINT, frozenset(oldest.checkpoint.blocks)
+            del shelf.states[oldest]
         else:
             tier, freed = KV, frozenset(oldest.physical)
+            del shelf.blocks[oldest]
+            if oldest.key is not None:
+                del space.full[oldest.key]
+        if not (shelf.blocks or shelf.states):
+            del space.shelves[shelf.key]
+            if not space.shelves:
+                self._tidy(space)
         self.resident_blocks -= len(freed)
         self.counters.evictions[tier] += 1
         return Eviction(oldest.stop, tier, freed)
@@ -205,10 +231,9 @@ class AllocationCache(StateCache):
                 self._set_tail(hold, block)
             elif block is not None:
                 filed.loose.append(block)
-        if filed.loose:
-            for block in reversed(filed.loose):
-                if not block.holds:
-                    self._use(block)
+        for block in reversed(filed.loose):
+            if not block.holds:
+                self._use(block)
         return filed
 
     def _terminal(
@@ -259,11 +284,11 @@ class AllocationCache(StateCache):
         if block is None:
             for emptier in shelf.emptier(path, stop):
                 if not emptier.holds:
-                    filed.freed.update(emptier.physical)
+                    filed.freed += emptier.physical
                     del self._queue[emptier], shelf.blocks[emptier]
             block = Block(shelf, physical)
             shelf.blocks[block] = None
-            filed.taken.update(physical)
+            filed.taken += physical
         shelf.space.fill(block, path, ids, stop)
         return block
 
@@ -290,10 +315,11 @@ class AllocationCache(StateCache):
             del self._spaces[space.namespace]
 
     def _changed(self, kept: bool, filed: Filed) -> Capture:
-        self.resident_blocks += len(filed.taken) - len(filed.freed)
-        return Capture(kept, frozenset(filed.taken), frozenset(filed.freed))
+        taken, freed = frozenset(filed.taken), frozenset(filed.freed)
+        self.resident_blocks += len(taken) - len(freed)
+        return Capture(kept, taken, freed)
 
-    def _use(self, kept: Block | State) -> None:
+    def _use(self, kept: Block) -> None:
         self._queue[kept] = None
         self._queue.move_to_end(kept)
 

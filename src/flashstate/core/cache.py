@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Final
 
-from flashstate.core.base import Capture, Eviction, StateCache
+from flashstate.core.base import NOTHING, Capture, Eviction, StateCache
 from flashstate.core.cost import PrefillCostModel
 from flashstate.core.grouped_queue import make_queue
 from flashstate.core.history import History
@@ -15,6 +16,8 @@ from flashstate.core.policies.base import Policy
 from flashstate.core.state import REQUEST_END, Checkpoint, HybridState, RecoveryUnit, UnitTree
 from flashstate.core.thread import Thread
 from flashstate.core.tree import KVBlock, Node
+
+_NONE_BEFORE: Final[tuple[int, frozenset[int]]] = (0, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class HybridCache(StateCache):
         self._holds: dict[Hashable, Node[RecoveryUnit]] = {}
         self._parked: dict[Hashable, RecoveryUnit] = {}
         self._threads: dict[Hashable, Thread] = {}
+        self._taken_before: dict[Hashable, tuple[int, frozenset[int]]] = {}
+        """Checkpoints that the history knew on a request's path when it came, and what it had forgotten by then."""
         self._serials = count(1)
 
     # --- what a prefix may resume from ------------------------------------------------------------------
@@ -59,11 +64,11 @@ class HybridCache(StateCache):
 
     def resident(self, path: TokenPath, limit: int) -> list[KVBlock]:
         match = self.tree.find(path, limit)
-        chain = [match.node, *match.node.ancestors()]
-        blocks = [block for node in reversed(chain) for block in node.blocks]
+        blocks = [block for node in reversed(match.node.chain()) for block in node.blocks]
         if match.into is not None:
             blocks += match.into.blocks
-        return blocks[: match.length // self.block_tokens]
+        del blocks[match.length // self.block_tokens :]
+        return blocks
 
     def resident_tokens(self, path: TokenPath, limit: int) -> int:
         return self.tree.find(path, limit).length
@@ -114,6 +119,7 @@ class HybridCache(StateCache):
 
     def learn(self, request: Hashable, path: TokenPath, now: float) -> int | None:
         precedent = self.history.precedent(path, len(path) - 1)
+        self._taken_before[request] = self.history.forgets, frozenset(precedent.checkpoints)
         before, end = precedent.thread, precedent.latest_end
         if before is None or end is None:
             self._threads[request] = Thread(now).started(request, len(path), now)
@@ -142,6 +148,7 @@ class HybridCache(StateCache):
 
     def release(self, request: Hashable, now: float) -> frozenset[int]:
         self.unpark(request, now)
+        self._taken_before.pop(request, None)
         thread = self._threads.pop(request, None)
         if thread is not None and thread.stopped(request, now):
             self._moved(thread, now)
@@ -188,14 +195,16 @@ class HybridCache(StateCache):
         position = checkpoint.position
         assert 0 < position <= len(path), (position, len(path))
         assert len(kv) == -(-position // self.block_tokens), (len(kv), position, self.block_tokens)
-        self.history.checkpoint_taken(path, position)
+        forgets, taken_before = self._taken_before.get(request, _NONE_BEFORE)
+        if position not in taken_before or forgets != self.history.forgets:
+            self.history.checkpoint_taken(path, position)
         placed = self.tree.insert(path, position, kv)
         node, thread = placed.node, self._threads.get(request)
         if node.mark is not None:
             self._join(node.mark, thread)
             self._follow(node.mark, now)
             self._stamp(node.mark, now)
-            return Capture(False, frozenset(), frozenset())
+            return NOTHING
         unit = RecoveryUnit(self.tree, node, checkpoint, next(self._serials))
         node.mark = unit
         self._join(unit, thread)
@@ -273,6 +282,7 @@ class HybridCache(StateCache):
         self._holds.clear()
         self._parked.clear()
         self._threads.clear()
+        self._taken_before.clear()
         self.resident_blocks = 0
         return frozenset(freed)
 

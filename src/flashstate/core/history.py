@@ -41,6 +41,8 @@ class History(PrefixTree[Past]):
         super().__init__(block_tokens)
         assert max_tokens > 0, max_tokens
         self.max_tokens = max_tokens
+        self.forgets = 0
+        """How often it has forgotten an end."""
         self._ends: OrderedDict[Node[Past], None] = OrderedDict()
         self._answer: tuple[TokenPath, int, Precedent] | None = None
         """The last question and its answer, until something changes: a new request's is asked twice."""
@@ -102,6 +104,7 @@ class History(PrefixTree[Past]):
     def _forget(self) -> None:
         while self.tokens > self.max_tokens and len(self._ends) > 1:
             node, _ = self._ends.popitem(last=False)
+            self.forgets += 1
             assert node.mark is not None
             if not node.children:
                 node.mark.checkpointed = False

@@ -99,8 +99,8 @@ class EvictionQueue:
         return True
 
     def _rank(self, unit: RecoveryUnit, now: float) -> None:
-        heapq.heappush(self._heap, (self.policy.rank(unit, now), unit.serial, unit.version, unit))
-        deadline = self.policy.deadline(unit, now)
+        rank, deadline = self.policy.rank_until(unit, now)
+        heapq.heappush(self._heap, (rank, unit.serial, unit.version, unit))
         if deadline is not None:
             heapq.heappush(self._timers, (deadline, unit.serial, unit.version, unit))
         if len(self._heap) + len(self._timers) > self.SLACK + 3 * len(self._members):

@@ -155,18 +155,6 @@ class Space:
             block.key = path.key(stop // self.block_tokens)
             self.full[block.key] = block
 
-    def remove(self, kept: Block | State) -> None:
-        """Forget `kept`."""
-        shelf = kept.shelf
-        if isinstance(kept, State):
-            del shelf.states[kept]
-        else:
-            del shelf.blocks[kept]
-            if kept.key is not None:
-                del self.full[kept.key]
-        if not shelf.blocks and not shelf.states:
-            del self.shelves[shelf.key]
-
     def tidy(self, shelf: Shelf) -> None:
         """Drop `shelf` if nothing is in it."""
         if not shelf.blocks and not shelf.states:

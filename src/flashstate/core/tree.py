@@ -34,6 +34,16 @@ class Node(Generic[M]):
         self.mark: M | None = None
         self.live = 0
 
+    def chain(self) -> list[Node[M]]:
+        """This node and those above it, nearest first, without the root."""
+        # A plain loop: a path may have hundreds.
+        found: list[Node[M]] = []
+        node: Node[M] = self
+        while node.parent is not None:
+            found.append(node)
+            node = node.parent
+        return found
+
     def ancestors(self) -> Iterator[Node[M]]:
         """Nodes above this one, nearest first, without the root."""
         node = self.parent
@@ -45,12 +55,16 @@ class Node(Generic[M]):
 class Root(Node[M]):
     """Position 0 of one namespace, with the node that each block boundary below it lies in, by the prefix's key."""
 
-    __slots__ = ("boundaries", "namespace")
+    __slots__ = ("boundaries", "found", "namespace", "tip")
 
     def __init__(self, path: TokenPath, block_tokens: int) -> None:
         super().__init__(None, Piece(0, path.tokens(0, 0), [], block_tokens), [])
         self.namespace = path.namespace
         self.boundaries: dict[Hashable, Node[M]] = {}
+        self.tip: tuple[TokenPath, Node[M]] | None = None
+        """The last insertion: a request's checkpoints mostly come one after another, each below the last."""
+        self.found: tuple[TokenPath, int, Match[M]] | None = None
+        """The last question and its answer, until a node comes or goes: a new request's is asked many times."""
 
     def deepest_boundary(self, path: TokenPath, most: int) -> tuple[int, Node[M]]:
         """How many leading blocks of `path` are filed here, at most `most`, and the node the last one ends in."""
@@ -99,8 +113,6 @@ class PrefixTree(Generic[M]):
         self.roots: dict[Hashable, Root[M]] = {}
         self.tokens = 0
         """Tokens held in all pieces."""
-        self._tip: tuple[TokenPath, Node[M]] | None = None
-        """The last insertion: a request's checkpoints mostly come one after another, each below the last."""
 
     def is_needed(self, node: Node[M]) -> bool:
         """Whether `node` must stay a node even when nothing branches there."""
@@ -118,17 +130,36 @@ class PrefixTree(Generic[M]):
         root = self.roots.get(path.namespace)
         if root is None:
             return Match(Root(path, self.block_tokens), 0, None)
+        if root.found is not None and root.found[0] is path:
+            _, asked, match = root.found
+            if limit == asked or match.length < asked <= limit:
+                return match
+            if limit <= match.length:
+                return _shortened(match, limit)
+        match = self._walk(root, path, limit)
+        root.found = path, limit, match
+        return match
+
+    def _walk(self, root: Root[M], path: TokenPath, limit: int) -> Match[M]:
         blocks, node = root.deepest_boundary(path, limit // self.block_tokens)
         # Proven equal up to here, and unequal at the next boundary if the path reaches it.
         at = blocks * self.block_tokens
+        if at == limit:
+            return _ending_in(node, at)
         after = at + self.block_tokens
+        tip = root.tip
+        if tip is not None and tip[0] is path and at <= tip[1].position <= limit:
+            node = tip[1]
+            at = node.position
         while True:
             position, above = node.position, node.parent
             if at < position and above is not None:
-                length = node.piece.match(path, at, min(position, limit), after)
+                length = node.piece.match(path, at, position if position < limit else limit, after)
                 if length < position:
                     return Match(above, length, node if length > above.position else None)
-            below = node.children.get(path.token(position)) if position < limit else None
+            if position >= limit or not node.children:
+                return Match(node, position, None)
+            below = node.children.get(path.token(position))
             if below is None:
                 return Match(node, position, None)
             at, node = position, below
@@ -142,35 +173,41 @@ class PrefixTree(Generic[M]):
     def insert(self, path: TokenPath, position: int, blocks: Sequence[KVBlock]) -> Placed[M]:
         """Make a node at `position` of `path`. `blocks` are the whole prefix's; those already held are not taken."""
         assert 0 < position <= len(path), (position, len(path))
-        match = self.at_tip(path, position) or self.find(path, position)
-        parent = match.node
-        if match.into is not None:
-            parent = self.split(match.into, match.length)
-        elif isinstance(parent, Root):
-            self.roots[parent.namespace] = parent
+        root = self.roots.get(path.namespace)
+        if root is None:
+            root = self.roots[path.namespace] = Root(path, self.block_tokens)
+        tip = root.tip
+        parent: Node[M]
+        if tip is not None and tip[0] is path and tip[1].position <= position and not tip[1].children:
+            parent = tip[1]
+        else:
+            parent, length, into = self.find(path, position)
+            if into is not None:
+                parent = self.split(into, length)
         if parent.position == position:
-            self._tip = path, parent
+            root.tip = path, parent
             return Placed(parent, [], [])
         freed: list[KVBlock] = []
         if self.has_terminal(parent):
             freed.append(parent.blocks.pop())
-        first = parent.position // self.block_tokens
-        taken = list(blocks[first : -(-position // self.block_tokens)])
-        piece = Piece.of(path, parent.position, position, self.block_tokens)
+        start, size = parent.position, self.block_tokens
+        taken = list(blocks[start // size : -(-position // size)]) if blocks else []
+        piece = Piece.of(path, start, position, size)
         node = Node(parent, piece, taken)
-        parent.children[piece.ids[0]] = node
-        if piece.keys:
-            node.root.boundaries.update(dict.fromkeys(piece.keys, node))
-        self.tokens += len(piece.ids)
+        parent.children[path.token(start)] = node
+        for key in piece.keys:
+            root.boundaries[key] = node
+        self.tokens += position - start
         self.on_insert(node)
-        self._tip = path, node
-        return Placed(node, list(taken), freed)
+        root.tip, root.found = (path, node), None
+        return Placed(node, taken.copy(), freed)
 
     def at_tip(self, path: TokenPath, limit: int) -> Match[M] | None:
         """What `find` gives where `path` was inserted last and nothing is below; None if that is not so."""
-        if self._tip is None or self._tip[0] is not path:
+        root = self.roots.get(path.namespace)
+        if root is None or root.tip is None or root.tip[0] is not path:
             return None
-        node = self._tip[1]
+        node = root.tip[1]
         return Match(node, node.position, None) if node.position <= limit and not node.children else None
 
     def on_insert(self, node: Node[M]) -> None:
@@ -189,8 +226,10 @@ class PrefixTree(Generic[M]):
         parent.children[above.ids[0]] = upper
         node.parent, node.piece, node.blocks = upper, below, node.blocks[cut:]
         upper.children[below.ids[0]] = node
-        if above.keys:
-            node.root.boundaries.update(dict.fromkeys(above.keys, upper))
+        root = node.root
+        root.found = None
+        for key in above.keys:
+            root.boundaries[key] = upper
         self.on_split(upper, node)
         return upper
 
@@ -225,32 +264,37 @@ class PrefixTree(Generic[M]):
         assert parent is not None and not node.children
         kept = self.retained_by_parent(node)
         parent.blocks += node.blocks[:kept]
-        del parent.children[node.piece.ids[0]]
-        if self._tip is not None and self._tip[1] is node:
-            self._tip = None
-        for key in node.piece.keys:
-            del node.root.boundaries[key]
-        self.tokens -= len(node.piece.ids)
+        piece = node.piece
+        del parent.children[piece.ids[0]]
+        root = node.root
+        self._leave(root, node)
+        for key in piece.keys:
+            del root.boundaries[key]
+        self.tokens -= piece.stop - piece.start
         return node.blocks[kept:]
 
     def _merge(self, node: Node[M]) -> Node[M]:
         (child,) = node.children.values()
-        parent = node.parent
-        if self._tip is not None and self._tip[1] is node:
-            self._tip = None
+        parent, root = node.parent, node.root
         assert parent is not None
-        if node.piece.keys:
-            child.root.boundaries.update(dict.fromkeys(node.piece.keys, child))
+        self._leave(root, node)
+        for key in node.piece.keys:
+            root.boundaries[key] = child
         child.piece = node.piece.join(child.piece)
         child.blocks = node.blocks + child.blocks
         child.parent = parent
         parent.children[child.piece.ids[0]] = child
         return child
 
+    def _leave(self, root: Root[M], node: Node[M]) -> None:
+        """`node` is about to go."""
+        root.found = None
+        if root.tip is not None and root.tip[1] is node:
+            root.tip = None
+
     def blocks_of(self, node: Node[M]) -> list[KVBlock]:
         """KV blocks of the whole prefix up to `node`, the terminal one included."""
-        chain = [node, *node.ancestors()]
-        blocks = [block for link in reversed(chain) for block in link.blocks]
+        blocks = [block for link in reversed(node.chain()) for block in link.blocks]
         if node.position % self.block_tokens and not self.has_terminal(node):
             below = node
             while not (below := next(iter(below.children.values()))).blocks:
@@ -265,3 +309,19 @@ class PrefixTree(Generic[M]):
             node = pending.pop()
             yield node
             pending += node.children.values()
+
+
+def _ending_in(node: Node[M], at: int) -> Match[M]:
+    """The match of `at` tokens, which are proven to end in `node`'s segment."""
+    above = node.parent
+    if node.position == at or above is None:
+        return Match(node, at, None)
+    return Match(above, at, node if at > above.position else None)
+
+
+def _shortened(match: Match[M], limit: int) -> Match[M]:
+    """What `match` is for its first `limit` tokens."""
+    node, into = match.node, match.into
+    while node.position > limit and node.parent is not None:
+        node, into = node.parent, node
+    return Match(node, limit, into if node.position < limit else None)

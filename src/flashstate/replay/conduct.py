@@ -55,11 +55,18 @@ OnTick = Callable[[float], None]
 """Called twice a second with the seconds since the start."""
 
 
-async def conduct(load: Load, log: RunLog, totals: Totals, on_tick: OnTick = lambda _: None) -> None:
+async def conduct(
+    load: Load,
+    log: RunLog,
+    totals: Totals,
+    on_tick: OnTick = lambda _: None,
+    then: Callable[[], None] = lambda: None,
+) -> None:
     """Runs the load until all of `measure_s` is measured, less what `totals` has from earlier parts.
 
     Everything that happens is written to `log` and added to `totals`; so is why it ended before its time:
-    Ctrl-C or a kill, a server that is gone, a disk that is full.
+    Ctrl-C or a kill, a server that is gone, a disk that is full. `then` is called when signals are no longer taken for
+    that: at the end, or as soon as there was one, whose successor would else end the program at once.
     """
     async with contextlib.AsyncExitStack() as stack:
         clients = [
@@ -67,7 +74,7 @@ async def conduct(load: Load, log: RunLog, totals: Totals, on_tick: OnTick = lam
             for target in load.targets
         ]
         part = _Part(load, log, totals, clients)
-        with _told_of_signals(part.stop):
+        with _told_of_signals(part.stop, then):
             await part.run(on_tick)
 
 
@@ -218,8 +225,8 @@ def _rounded(record: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _told_of_signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C, a kill or a closed terminal end the part in good order; a second one ends the program."""
+def _told_of_signals(stop: Callable[[str], None], then: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C, a kill or a closed terminal end the part in good order; a second one the program, or as `then` says."""
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
@@ -229,6 +236,7 @@ def _told_of_signals(stop: Callable[[str], None]) -> Iterator[None]:
     def forget() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+        then()
 
     for number in _SIGNALS:
         # What nohup has switched off stays off.

@@ -16,7 +16,7 @@ from flashstate.replay.plan import Workload
 from flashstate.replay.recorded import RecordedWorkload, Scale
 from flashstate.traces.read import read_sessions
 from flashstate.traces.session import Session, TraceError
-from flashstate.urls import is_server
+from flashstate.urls import is_server, without_passwords
 
 TRACES, MATH, EDITS = "traces", "math", "edits"
 WORKLOADS: Final = (TRACES, MATH, EDITS)
@@ -25,6 +25,7 @@ _SPREAD_S: Final = 60.0
 """Sessions begin within this time, or within the warm-up if that is shorter."""
 _LEAST_REQUESTS: Final = 2
 _LEAST_IDS: Final = 100
+_MOST_DIGITS: Final = 9
 
 
 class OptionError(Exception):
@@ -58,7 +59,7 @@ class Options:
             raise OptionError("--url: names no server")
         for url in self.urls:
             if not is_server(url):
-                raise OptionError(f"--url {url}: must be like http://localhost:8000")
+                raise OptionError(f"--url {without_passwords(url)}: must be like http://localhost:8000")
         _choice("--workload", self.workload, WORKLOADS)
         _choice("--gaps", self.gaps, READINGS)
         if self.workload == TRACES and not self.traces:
@@ -86,9 +87,13 @@ class Options:
     def ids(self) -> range:
         """The token ids that prompts are made of. Raises OptionError."""
         first, _, end = self.token_ids.partition(":")
-        if not (first.isdecimal() and end.isdecimal() and int(end) - int(first) >= _LEAST_IDS):
+        if (
+            not (first.isdecimal() and end.isdecimal())
+            or len(end) > _MOST_DIGITS
+            or int(end) - int(first[:_MOST_DIGITS]) < _LEAST_IDS
+        ):
             raise OptionError(
-                f"--token-ids {self.token_ids}: must be FIRST:END, {_LEAST_IDS} ids or more, as in 256:20000"
+                f"--token-ids {self.token_ids[:40]}: must be FIRST:END, {_LEAST_IDS} ids or more, as in 256:20000"
             )
         return range(int(first), int(end))
 
@@ -124,7 +129,7 @@ class Options:
     def parameters(self, traces: Sequence[Session], model: str) -> dict[str, Any]:
         """What a resumed run must have in common with the run that it goes on with. Plain JSON values."""
         return {
-            "urls": list(self.urls),
+            "urls": [without_passwords(url) for url in self.urls],
             "model": model,
             "workload": self.workload,
             "traces": [path.resolve().name for path in self.traces],

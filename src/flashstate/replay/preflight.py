@@ -12,6 +12,7 @@ import aiohttp
 from flashstate.replay.chat_transcript import sample
 from flashstate.replay.client import CompletionClient, HttpError, Model
 from flashstate.replay.stream import Reply
+from flashstate.urls import without_passwords
 
 _ANSWER_S: Final = 15.0
 """A server that takes longer to list its models is not there."""
@@ -20,7 +21,10 @@ _BAD_REQUEST: Final = ("http 400", "http 422")
 
 
 class TargetError(Exception):
-    """A server that cannot be used. One line: which, why, the way out."""
+    """A server that cannot be used. One line: which (no password), why, the way out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_passwords(" ".join(message.split())))
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,11 @@ class Target:
     tokens_per_word: float = 0.0
 
 
-async def find_model(url: str, wanted: str | None) -> Model:
-    """The model to ask for: `wanted`, or the only one there is. Raises TargetError."""
+async def find_model(url: str, wanted: str | None, way_out: str = "choose one with --model") -> Model:
+    """The model to ask for: `wanted`, or the only one there is. Raises TargetError.
+
+    `way_out`: what to do where there are several.
+    """
     try:
         async with CompletionClient(url, "") as client, asyncio.timeout(_ANSWER_S):
             models = await client.models()
@@ -54,7 +61,7 @@ async def find_model(url: str, wanted: str | None) -> Model:
         if model.name == wanted or (wanted is None and len(models) == 1):
             return model
     if wanted is None:
-        raise TargetError(f"{url}: serves {names}: choose one with --model")
+        raise TargetError(f"{url}: serves {names}: {way_out}")
     raise TargetError(f"{url}: does not serve {wanted!r}; it serves {names}")
 
 

@@ -154,10 +154,11 @@ class EngineCache:
 
     def passed(self, running: Running, tokens: int, now: float) -> None:
         """`running` has computed `tokens` tokens: checkpoints up to there are offered."""
-        spots, pool = running.spots, self.pool
+        spots, pool, blocks = running.spots, self.pool, self.checkpoint_blocks
         while spots and spots[0].position <= tokens:
-            self._keep(running, spots.popleft(), pool.new(self.checkpoint_blocks), now)
-            self._make_room(now)
+            self._keep(running, spots.popleft(), pool.new(blocks), now)
+            if pool.free < 0:
+                self._make_room(now)
 
     def stop(self, running: Running, tokens: int, now: float, hint: str) -> None:
         """`running` ends, or is preempted, with `tokens` tokens computed: its state there is offered."""
@@ -181,11 +182,8 @@ class EngineCache:
         checkpoint = Checkpoint(spot.position, tuple(blocks), spot.kind)
         kv = running.kv[: -(-spot.position // self.block_tokens)]
         room = self.pool.free >= (0 if spot.kind == REQUEST_END else self.checkpoint_blocks)
-        self._own(
-            self.cache.capture(
-                running.request.path, checkpoint, kv, now, room=room, request=running.request.number
-            )
-        )
+        request = running.request
+        self._own(self.cache.capture(request.path, checkpoint, kv, now, room=room, request=request.number))
 
     def _own(self, capture: Capture) -> None:
         self.pool.hold(capture.taken)
@@ -193,9 +191,9 @@ class EngineCache:
             self.pool.let_go(capture.freed)
 
     def _make_room(self, now: float) -> None:
-        pool = self.pool
-        while pool.used > pool.capacity:
-            eviction = self.cache.evict(now)
+        pool, evict = self.pool, self.cache.evict
+        while pool.free < 0:
+            eviction = evict(now)
             if eviction is None:
                 return
             pool.let_go(eviction.freed)

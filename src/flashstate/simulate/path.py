@@ -91,7 +91,7 @@ class SimPath:
     A `TokenPath`. `source` must be unique in the conversation: a token's identity then names its whole prefix.
     """
 
-    __slots__ = ("_bounds", "_keys", "_sources", "_stop", "block_tokens", "namespace")
+    __slots__ = ("_bounds", "_keys", "_keys_within", "_sources", "_stop", "block_tokens", "namespace")
 
     def __init__(
         self,
@@ -110,6 +110,8 @@ class SimPath:
         self._stop = stop
         self._keys: list[int] = []
         """Those worked out so far: a run asks for each a hundred times."""
+        self._keys_within: tuple[int, list[int]] = (block_tokens, self._keys)
+        """Those of the last `within`, for the next: a key names neither the namespace nor the play."""
 
     @classmethod
     def first(cls, namespace: Hashable, block_tokens: int, source: int, stop: int) -> SimPath:
@@ -134,7 +136,11 @@ class SimPath:
 
     def within(self, namespace: Hashable, block_tokens: int) -> SimPath:
         """The same tokens in another namespace."""
-        return SimPath(namespace, block_tokens, self._bounds, self._sources, self._stop)
+        path = SimPath(namespace, block_tokens, self._bounds, self._sources, self._stop)
+        if self._keys_within[0] != block_tokens:
+            self._keys_within = block_tokens, path._keys
+        path._keys = self._keys_within[1]
+        return path
 
     def __len__(self) -> int:
         return self._stop
@@ -169,3 +175,8 @@ class SimPath:
         except IndexError:
             keys += [self.token(n * self.block_tokens - 1) for n in range(len(keys) + 1, blocks + 1)]
             return keys[blocks - 1]
+
+    def know_keys(self) -> None:
+        """Work out all keys now, so that processes forked later need not."""
+        if self._stop >= self.block_tokens:
+            self.key(self._stop // self.block_tokens)

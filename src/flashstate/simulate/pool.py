@@ -28,6 +28,10 @@ class Pool:
         """Blocks left; below 0 where live requests need more than there are."""
         return self.capacity - len(self._holders)
 
+    def is_shared(self, block: int) -> bool:
+        """Whether more than one holds it: of a cached block, some request beside the cache."""
+        return self._holders.get(block, 0) > 1
+
     def new(self, blocks: int) -> list[int]:
         """Numbers for new blocks. Nobody holds them yet."""
         first = self._next

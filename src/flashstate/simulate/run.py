@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
@@ -19,15 +20,31 @@ from flashstate.simulate.systems import System
 Trajectories = Sequence[tuple[Conversation, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What the recorded clock plays, whatever the system. `events` as in `schedule`, `working_set` in blocks."""
+
+    requests: list[Request]
+    events: list[tuple[float, bool, Request]]
+    working_set: float
+
+
+def play(trajectories: Trajectories, rules: Rules, geometry: CacheGeometry) -> Played:
+    """The schedule of a load and a seed, for any number of runs."""
+    requests = schedule(trajectories, rules, geometry.block_tokens)
+    for request in requests:
+        request.path.know_keys()
+    return Played(requests, list(events(requests)), working_set(requests, rules, geometry))
+
+
 def run_recorded(
-    key: RunKey, trajectories: Trajectories, rules: Rules, geometry: CacheGeometry, system: System
+    key: RunKey, played: Played, rules: Rules, geometry: CacheGeometry, system: System
 ) -> RunResult:
     """The recorded clock: prefill takes no time, and the schedule is the same for every system."""
     began = perf_counter()
-    requests = schedule(trajectories, rules, geometry.block_tokens)
-    engine = system.build(geometry, requests)
+    engine = system.build(geometry, played.requests)
     tally, load = Tally(), Load(engine, rules)
-    for now, is_end, request in events(requests):
+    for now, is_end, request in played.events:
         if now >= rules.duration_s:
             break
         load.until(now)
@@ -38,7 +55,7 @@ def run_recorded(
         if rules.is_measured(now):
             tally.add(attribution)
     load.until(rules.duration_s)
-    return summarise(key, tally, load, working_set(requests, rules, geometry), geometry, began)
+    return summarise(key, tally, load, played.working_set, geometry, began)
 
 
 class Load:

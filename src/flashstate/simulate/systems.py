@@ -16,6 +16,7 @@ from flashstate.core.policies import Policy, PolicySettings, make_policy
 from flashstate.core.two_pools import STATE_TO_KV, TwoPoolCache
 from flashstate.simulate.clairvoyant import Clairvoyant, ClairvoyantQueue, Future
 from flashstate.simulate.engine_cache import EngineCache
+from flashstate.simulate.live_sizes import LiveSizeCache, LiveSizes
 from flashstate.simulate.pool import Pool
 from flashstate.simulate.presets import CacheGeometry
 from flashstate.simulate.schedule import Request
@@ -30,9 +31,9 @@ _REMEMBERED_TOKENS: Final = 1 << 60
 
 _NEVER_IDLE: Final = PolicySettings(leaf_idle_s=None)
 
-Memory = Literal["units", "apart", "two pools", "tuned", "foreseen", "endless"]
-"""What is kept: whole units by a policy; KV and checkpoints apart by last use, of one memory or each of its own; units
-by Marconi with its tuner; units by their next use; all of them, for ever."""
+Memory = Literal["units", "live sizes", "apart", "two pools", "tuned", "foreseen", "endless"]
+"""What is kept: whole units by a policy; by GreedyDual-Size with sizes of what is free at once; KV and checkpoints
+apart by last use, of one memory or each of its own; units by Marconi with its tuner; by next use; all, for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,10 @@ class System:
         if self.memory == "two pools":
             kv = Pool(round(geometry.blocks / (1 + STATE_TO_KV)))
             return EngineCache(_two_pools(geometry), placement, kv, checkpoint_blocks=0)
+        if self.memory == "live sizes":
+            kv = Pool(geometry.blocks)
+            sizes = LiveSizes(replace(self.settings, cost=geometry.cost), kv)
+            return LiveSizeCache(_hybrid(geometry, sizes), placement, kv, geometry.checkpoint_blocks)
         pool = Pool(math.inf if self.memory == "endless" else geometry.blocks)
         return EngineCache(self._cache(geometry, requests), placement, pool, geometry.checkpoint_blocks)
 
@@ -117,6 +122,9 @@ _SYSTEMS: Final = (
     System("asc-lru", "paper's placement (ASC); KV and checkpoints LRU apart", "asc", memory="apart"),
     System("asc-unit-lru", "ASC; whole states LRU", "asc"),
     System("gds", "FlashState as published: ASC, GreedyDual-Size (Eq. 7)", "asc", "gds"),
+    System(
+        "gds-live", "the same; KV of running requests is not in a state's size", "asc", memory="live sizes"
+    ),
     System("leaf-last", "its release: inner states and idle leaves first", "asc", "leaf-last"),
     System("leaf-last-no-idle", "the same, idle leaves are leaves", "asc", "leaf-last", settings=_NEVER_IDLE),
     System("keep-superseded", "the same, superseded states two turns longer", "asc", "keep-superseded"),

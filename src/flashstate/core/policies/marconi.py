@@ -13,6 +13,7 @@ CANDIDATE, BRANCH = 0.0, 1.0
 
 AGES_S: Final = tuple(2.0 ** (step / 2) for step in range(27))
 """Ages at which recency falls: half powers of two from 1 to 8,192 s."""
+_AGES: Final = len(AGES_S)
 
 
 class Marconi(Policy):
@@ -37,7 +38,13 @@ class Marconi(Policy):
         self._requests = 0
 
     def rank(self, unit: RecoveryUnit, now: float) -> Rank:
+        return self._rank(unit, _step(unit, now))
+
+    def rank_until(self, unit: RecoveryUnit, now: float) -> tuple[Rank, float | None]:
         step = _step(unit, now)
+        return self._rank(unit, step), self._deadline(unit, step)
+
+    def _rank(self, unit: RecoveryUnit, step: int) -> Rank:
         score = 1 / AGES_S[step - 1] if step else 1.0
         if self._range:
             score += self.alpha * self.saving(unit) / self._range
@@ -49,8 +56,10 @@ class Marconi(Policy):
         return self.settings.cost.seconds(unit.fallback, unit.position) / unit.size_blocks
 
     def deadline(self, unit: RecoveryUnit, now: float) -> float | None:
-        step = _step(unit, now)
-        return unit.last_use_s + AGES_S[step] if step < len(AGES_S) else None
+        return self._deadline(unit, _step(unit, now))
+
+    def _deadline(self, unit: RecoveryUnit, step: int) -> float | None:
+        return unit.last_use_s + AGES_S[step] if step < _AGES else None
 
     def use(self, unit: RecoveryUnit) -> None:
         if unit.tree is not self._tree:
@@ -75,9 +84,10 @@ class Marconi(Policy):
 
 def _step(unit: RecoveryUnit, now: float) -> int:
     """How many of the ages `unit` has reached. Exact at `last_use_s + age`, which a deadline asks for."""
-    step = bisect_right(AGES_S, now - unit.last_use_s)
-    while step < len(AGES_S) and unit.last_use_s + AGES_S[step] <= now:
+    used = unit.last_use_s
+    step = bisect_right(AGES_S, now - used)
+    while step < _AGES and used + AGES_S[step] <= now:
         step += 1
-    while step and unit.last_use_s + AGES_S[step - 1] > now:
+    while step and used + AGES_S[step - 1] > now:
         step -= 1
     return step
