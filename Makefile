@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml scripts/setup.sh
 demo: $(STAMP) ## stock vLLM against flashstate, side by side (DEMO_ARGS="--quick" for less)
 	@$(BIN)/flashstate demo $(DEMO_ARGS)
 
-test: $(STAMP) ## all tests, real engines included (TEST_ARGS="-m 'not engine'" leaves them out)
+test: $(STAMP) ## all tests but the slow ones, on real engines (TEST_ARGS="-m 'not engine and not slow'": without)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import directions

@@ -59,10 +59,9 @@ _STOCK: Final = (STOCK_DEFAULT, STOCK_FINE, STOCK_DENSE, STOCK_FINE_DENSE)
 def engines(*, full: bool) -> tuple[Engine, ...]:
     """Whom the demo runs, in order.
 
-    Stock vLLM has two settings that help a hybrid model: hits on a finer grid than a block, and a checkpoint
-    at every block ("dense"). Dense needs several times the cache: past the cliff, where the demo is, it was
-    the slowest of the three in the one run that tried it, so it is left to full comparisons, to save a minute.
-    With room to spare it can be the best: run --full there. Full comparisons combine the two settings, too.
+    Stock vLLM has two settings that help a hybrid model: hits on a finer grid than a block, and a checkpoint at the
+    end of every chunk ("dense"). Dense needs several times the cache, and past the cliff, where the demo is, it is
+    the slowest: it is left to full comparisons, to save a minute. Those combine the two settings, too.
     """
     dense = (STOCK_DENSE, STOCK_FINE_DENSE) if full else ()
     return (STOCK_DEFAULT, STOCK_FINE, *dense, OURS)

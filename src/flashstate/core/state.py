@@ -98,7 +98,10 @@ class RecoveryUnit:
 
     @property
     def size_blocks(self) -> int:
-        """Blocks freed by evicting this state: its checkpoint, and KV nothing else intact or live needs."""
+        """Blocks freed by evicting this state: its checkpoint, and KV nothing else intact needs.
+
+        A running request's KV counts as freed, as it will be.
+        """
         node, size = self.node, len(self.checkpoint.blocks)
         if node.children:
             return size
