@@ -53,7 +53,7 @@ class Compared:
 
 def difference_from_replay(engine: EngineProcess, ask: Ask, answer: Answer, history: History) -> float:
     """Largest difference of any top-20 log-probability from a replay of `ask` by the chunks of `history`."""
-    return max_difference(answer, _replay(engine, ask, answer, history))
+    return compared_with_replay(engine, ask, answer, history).difference
 
 
 def compared_with_replay(engine: EngineProcess, ask: Ask, answer: Answer, history: History) -> Compared:
@@ -107,9 +107,7 @@ def compare(engine: EngineProcess, ask: Ask, answer: Answer) -> list[Compared]:
         part = replace(ask, tokens=[*ask.tokens, *answer.tokens[:start]])
         said = Answer(answer.tokens[start:end], segment.resumed, answer.logprobs[start:end], (segment,))
         history = segment.history if segment.is_exact else rounded_history(engine, said)
-        replayed = _replay(engine, part, said, history)
-        difference, steps = max_difference(said, replayed), step_differences(said, replayed)
-        found.append(Compared(ask.name, segment, difference, tuple(steps)))
+        found.append(compared_with_replay(engine, part, said, history))
     return found
 
 
