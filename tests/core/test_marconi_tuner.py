@@ -69,6 +69,7 @@ def test_the_alpha_that_hits_most_is_taken() -> None:
     host = make_host()
     dear_among_cheap(host, 100)
     cache = tuner_of(host)
+    cache._choose(1e3)
     hits = {alpha: cache._hit_tokens(alpha) for alpha in ALPHAS}
     assert hits[0.0] == 0
     assert cache.marconi.alpha == max(ALPHAS, key=hits.__getitem__) > 0

@@ -86,7 +86,7 @@ class Policy(ABC):
         """A request came that left the path of `thread` `rollback_tokens` before its last end (0: it goes on).
 
         `thread` is as it was before. `population` is how many units are cached. True when the ranks of all of them
-        have changed: at most once in about `population` calls, since every unit is then ranked afresh.
+        have changed: every unit is then ranked afresh, so the more there are, the more rarely.
         """
         return False
 
