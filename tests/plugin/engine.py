@@ -358,6 +358,7 @@ class EngineProcess:
     def __init__(self, spec: EngineSpec) -> None:
         pickle.dumps(spec)
         self.block_size = spec.block_size
+        self.family = spec.model.name
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.plugin.preload"])
         self._pipe, theirs = context.Pipe()
@@ -402,18 +403,28 @@ def running(spec: EngineSpec) -> Iterator[EngineProcess]:
 
 
 def max_difference(a: Answer, b: Answer) -> float:
-    """Largest |log-probability difference| over the top tokens of every step; 0.0 means equal in every bit.
+    """Largest |log-probability difference| over the top tokens of every step; 0.0 means equal in every bit."""
+    same = a.tokens == b.tokens and len(a.logprobs) == len(b.logprobs)
+    same = same and all(x.keys() == y.keys() for x, y in _steps(a, b))
+    return max([0.0 if same else 1e-9, *(abs(one) for step in step_differences(a, b) for one in step)])
 
-    Goes on to the step where the tokens part, as what follows has another context. A token that is not among
-    the other's top counts as if it were the last of them there.
+
+def step_differences(a: Answer, b: Answer) -> list[list[float]]:
+    """Differences of the top tokens of every step.
+
+    A token that is not among the other's top counts as if it were the last of them there.
     """
-    largest = 0.0 if a.tokens == b.tokens and len(a.logprobs) == len(b.logprobs) else 1e-9
-    for token_a, token_b, x, y in zip(a.tokens, b.tokens, a.logprobs, b.logprobs, strict=False):
-        if x.keys() != y.keys():
-            largest = max(largest, 1e-9)
+    differences = []
+    for x, y in _steps(a, b):
         floor_x, floor_y = min(x.values()), min(y.values())
-        for token in x.keys() | y.keys():
-            largest = max(largest, abs(x.get(token, floor_x) - y.get(token, floor_y)))
+        tokens = x.keys() | y.keys()
+        differences.append([x.get(token, floor_x) - y.get(token, floor_y) for token in tokens])
+    return differences
+
+
+def _steps(a: Answer, b: Answer) -> Iterator[tuple[dict[int, float], dict[int, float]]]:
+    """Top tokens of both, up to the step where the tokens part: what follows has another context."""
+    for token_a, token_b, x, y in zip(a.tokens, b.tokens, a.logprobs, b.logprobs, strict=False):
+        yield x, y
         if token_a != token_b:
             break
-    return largest

@@ -5,28 +5,55 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import count, pairwise, takewhile
-from math import inf
-from statistics import median
+from itertools import count, pairwise
+from math import sqrt
+from statistics import fmean, median
 
-from tests.plugin.engine import Answer, Ask, EngineProcess, max_difference
+from tests.plugin.engine import Answer, Ask, EngineProcess, max_difference, step_differences
 from tests.plugin.lineage import History, Segment
 
 _replays = count(1)
 
 ROUNDING = 0.2
-"""What chunks cut otherwise may change in a log-probability of the tiny models (seen: 0.14, with Mamba-2 0.05).
-
-A state one token off changes 0.6 to 1.4 with GDN, 0.06 to 0.2 with Mamba-2.
-"""
+"""What chunks cut otherwise may change in a log-probability of the tiny models (seen: 0.17)."""
 
 BATCHED = 0.12
-"""What other requests in the same step may change (seen: 0.11): vLLM's matrix products round by the number of rows, on
-some CPUs nearly always (an Intel Xeon: 10 of 19 answers of six conversations together), on others hardly ever. The
-replay is alone. Tests of one request at a time demand equal bits."""
+"""What other requests in the same step may change in an answer's median token (seen: 0.11; 0.121 once, where KDA's
+answer had one token): vLLM's matrix products round by the number of rows, on some CPUs nearly always (an Intel Xeon:
+184 of 207 answers of three to nine conversations together), on others hardly ever. The replay is alone. Tests of one
+request at a time demand equal bits.
+"""
 
-TIPPED = 0.3
-"""What it may change in one token now and then (seen: 0.23, the median of its answer 0.03 and 0.09)."""
+
+@dataclass(frozen=True)
+class Bounds:
+    """What rounding may change in one family's tiny model."""
+
+    chunks: float
+    """In any token, by chunks cut otherwise."""
+    batched: float
+    """In any token, by other requests in the same steps."""
+    spread: float
+    """Root mean square over the median token's top 20, by either."""
+
+
+BOUNDS = {
+    "gdn": Bounds(chunks=ROUNDING, batched=0.3, spread=0.08),
+    "kda": Bounds(chunks=ROUNDING, batched=0.3, spread=0.07),
+    "mamba2": Bounds(chunks=0.1, batched=0.1, spread=0.025),
+}
+"""By family. A router that rounding tips over moves a token in a hundred by up to 0.28; Mamba-2's model has none.
+
+Seen in hundreds of answers from right states, and from states one token off (a state of zeros, even of one layer, is
+farther off than these):
+
+    family   spread, right   a few tokens on   90 tokens on   any token, right
+    gdn           to 0.052        from 0.305     from 0.209           to 0.271
+    kda           to 0.057        from 0.082     from 0.184           to 0.280
+    mamba2        to 0.021        from 0.028     from 0.012           to 0.062
+
+Mamba-2 forgets: what is one token in 700 cannot be told from rounding 90 tokens later; one in 50 (from 0.038) can.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,21 +61,37 @@ class Compared:
     """A segment of a request's life against its replay."""
 
     name: str
+    family: str
     segment: Segment
     difference: float
     """The largest of any token."""
     steps: tuple[float, ...]
-    """Each token's. A router that rounding tips over moves one in ten by 0.3 (KDA); a wrong state moves all."""
+    """Each token's largest."""
+    spreads: tuple[float, ...]
+    """Each token's root mean square."""
 
     @property
     def typical(self) -> float:
-        """The median token's."""
+        """The median token's largest."""
         return median(self.steps)
 
     @property
+    def spread(self) -> float:
+        """The median token's root mean square."""
+        return median(self.spreads)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the median token is farther off than rounding explains: a wrong state moves all."""
+        largest = BATCHED if self.segment.is_exact else ROUNDING
+        return self.typical > largest or self.spread > BOUNDS[self.family].spread
+
+    @property
     def is_rounding(self) -> bool:
-        """Whether other requests in the same steps explain the difference."""
-        return self.difference <= TIPPED and self.typical <= BATCHED
+        """Whether other requests in the same steps, or chunks cut otherwise, explain the difference."""
+        bounds = BOUNDS[self.family]
+        largest = bounds.batched if self.segment.is_exact else bounds.chunks
+        return self.difference <= largest and not self.is_moved
 
 
 def difference_from_replay(engine: EngineProcess, ask: Ask, answer: Answer, history: History) -> float:
@@ -59,8 +102,15 @@ def difference_from_replay(engine: EngineProcess, ask: Ask, answer: Answer, hist
 def compared_with_replay(engine: EngineProcess, ask: Ask, answer: Answer, history: History) -> Compared:
     """The whole answer against a replay of `ask` by the chunks of `history`."""
     replayed = _replay(engine, ask, answer, history)
-    steps = tuple(step_differences(answer, replayed))
-    return Compared(ask.name, answer.segments[-1], max_difference(answer, replayed), steps)
+    steps = step_differences(answer, replayed)
+    return Compared(
+        ask.name,
+        engine.family,
+        answer.segments[-1],
+        max_difference(answer, replayed),
+        tuple(max(map(abs, step)) for step in steps),
+        tuple(sqrt(fmean(one * one for one in step)) for step in steps),
+    )
 
 
 def rounded_history(engine: EngineProcess, answer: Answer) -> History:
@@ -72,13 +122,6 @@ def rounded_history(engine: EngineProcess, answer: Answer) -> History:
     aligned = start // engine.block_size * engine.block_size
     before = tuple((a, b - a) for a, b in pairwise(sorted({0, aligned, start})))
     return (*before, *(chunk for chunk in answer.segments[0].history if chunk[0] >= start))
-
-
-def step_differences(a: Answer, b: Answer) -> list[float]:
-    """The largest |log-probability difference| of each token that both list, up to where the answers part."""
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a.tokens, b.tokens, strict=False)))
-    steps = zip(a.logprobs[: same + 1], b.logprobs, strict=False)
-    return [max((abs(x[token] - y[token]) for token in x.keys() & y.keys()), default=inf) for x, y in steps]
 
 
 def _replay(engine: EngineProcess, ask: Ask, answer: Answer, history: History) -> Answer:
@@ -127,9 +170,7 @@ def assert_right(compared: Iterable[Compared]) -> str:
     exact = [found for found in compared if found.segment.is_exact]
     batched = [found for found in exact if found.difference != 0.0]
     mixed = [found for found in compared if not found.segment.is_exact]
-    # Of hundreds of tokens one may be off by more than BATCHED; a wrong state moves all.
-    assert not (late := [found for found in batched if not found.is_rounding]), late
-    assert [found for found in mixed if found.difference > ROUNDING] == []
+    assert [found for found in (*batched, *mixed) if not found.is_rounding] == []
     return (
         f"{len(compared)} segments compared, {sum(found.segment.resumed > 0 for found in compared)} resumed: "
         f"{len(exact) - len(batched)} equal bit for bit, {len(batched)} within {_largest(batched):.3f} (batch), "

@@ -7,6 +7,7 @@ the state of a call that ended there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from _pytest.mark import ParameterSet
 from flashstate.models.tiny import FAMILIES
 from tests.plugin.conftest import EXPORTING, kinds
 from tests.plugin.engine import Answer, Ask, EngineProcess, EngineSpec, running
-from tests.plugin.exact import Tokens, compared_with_replay
+from tests.plugin.exact import Tokens, compare, compared_with_replay
 from tests.plugin.lineage import History
 
 pytestmark = pytest.mark.engine
@@ -226,6 +227,35 @@ def test_forks_resume_from_a_prompt_whose_request_still_runs(exporting: EnginePr
         assert answers[ask.name].cached == len(first.tokens) - 1
         assert_equal(exporting, ask, answers[ask.name], exported, batched=True)
     assert_equal(exporting, first, answers["running"], batched=True)
+    exporting.call("check_idle")
+
+
+def test_states_one_token_off_are_told_from_rounding_in_shared_steps(
+    exporting: EngineProcess, fresh: Tokens
+) -> None:
+    """A negative control of `is_rounding`, in each family; both where the history is believed and where it is lost."""
+    firsts = [Ask(f"off{i}", fresh(40 + 15 * i), max_tokens=9) for i in range(4)]
+    exporting.call("shift_captures", 1)
+    try:
+        answers = exporting.run(*firsts)
+    finally:
+        exporting.call("shift_captures", 0)
+    asks = [Ask(f"{ask.name}next", ask.tokens + answers[ask.name].tokens + fresh(40)) for ask in firsts]
+    wrong = exporting.run(*asks)
+    for first, ask in zip(firsts, asks, strict=True):
+        lost = wrong[ask.name]
+        (segment,) = lost.segments
+        assert lost.cached == len(first.tokens) + len(answers[first.name].tokens) - 2
+        assert not segment.is_exact
+        history = (*until(lost.cached, answers[first.name].chunks), *lost.chunks)
+        believed = replace(lost, segments=(replace(segment, history=history),))
+        for answer in (believed, lost):
+            (found,) = compare(exporting, ask, answer)
+            print(
+                f"{found.family}: spread {found.spread:.3f}, {found.typical:.3f}, any {found.difference:.3f}"
+            )
+            assert found.is_moved, found
+            assert not found.is_rounding, found
     exporting.call("check_idle")
 
 
