@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 def check_regular(path: Path) -> None:
     """Raises OSError for what is there but no file: a pipe would be waited for, for ever."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
+
+
+def hold(file: IO[str] | int) -> bool:
+    """Keeps other writers out of an open file until it is closed; False if one has it. Raises OSError."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

@@ -32,6 +32,7 @@ def make_options(**fields: Any) -> Options:
         ({"seed": -1}, "--seed -1: must be from 0 to 4294967295"),
         ({"token_ids": "5"}, "--token-ids 5: must be FIRST:END"),
         ({"token_ids": "5:104"}, "--token-ids 5:104: must be FIRST:END"),
+        ({"token_ids": "0000009999:2048"}, "--token-ids 0000009999:2048: must be FIRST:END"),
         ({"gaps": "none"}, "--gaps none: choose one of think-only, original, api-scaled, corrected"),
     ],
 )

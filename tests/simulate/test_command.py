@@ -42,6 +42,14 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def errors_of(process: subprocess.Popen[str]) -> str:
+    """What it says until its end, which comes with the test if not before."""
+    try:
+        return process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+
+
 def results(path: Path) -> dict[tuple[str, int, int], dict[str, Any]]:
     rows = json.loads(path.read_text())["results"]
     return {(row["key"]["policy"], row["key"]["sessions"], row["key"]["seed"]): row for row in rows}
@@ -94,35 +102,39 @@ def test_without_a_file_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     out, partial = tmp_path / "out.json", tmp_path / "out.json.partial"
     command = [
-        make_traces(tmp_path), "--policy", "gds,rollback", "--sessions", "3,4", "--seeds", "8", "--minutes", "8",
-        "--warmup", "1", "--blocks", "60", "--jobs", "2", "--json", str(out),
+        make_traces(tmp_path), "--policy", "gds,rollback", "--sessions", "3,4", "--minutes", "8",
+        "--warmup", "1", "--blocks", "60", "--jobs", "2",
     ]  # fmt: skip
-    process = start(*command)
+    # So many that no machine is done before the signal, however late it comes.
+    process = start(*command, "--seeds", "900", "--json", str(out))
     await_lines(partial, 4)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    errors = errors_of(process)
     assert process.returncode == 130
     done = len(partial.read_text().splitlines()) - 1
-    assert 3 <= done < 32
+    assert 3 <= done < 3600
     assert errors.splitlines() == [
-        f"interrupted after {done} of 32 runs, kept in {partial}: the same command goes on from there"
+        f"interrupted after {done} of 3600 runs, kept in {partial}: the same command goes on from there"
     ]
     assert not out.exists()
     assert running_in(tmp_path) == []
     kept = [json.loads(line) for line in partial.read_text().splitlines()[1:]]
 
-    found = simulate(*command)
+    # The runs come seed by seed, two policies at two loads each. Of the rest, a few will do.
+    seeds = done // 4 + 2
+    command += ["--seeds", str(seeds)]
+    found = simulate(*command, "--json", str(out))
     assert found.exit_code == 0
-    assert f"32 runs, {done} of them done already" in found.stdout
+    assert f"{4 * seeds} runs, {done} of them done already" in found.stdout
     assert not partial.exists()
-    assert len(results(out)) == 32
+    assert len(results(out)) == 4 * seeds
     for row in kept:  # the very same, to the time they took
         key = row["key"]
         assert results(out)[key["policy"], key["sessions"], key["seed"]] == row
 
     # As if it had never been interrupted.
     whole = tmp_path / "whole.json"
-    assert simulate(*command[:-1], str(whole)).exit_code == 0
+    assert simulate(*command, "--json", str(whole)).exit_code == 0
     assert timeless(results(whole)) == timeless(results(out))
 
 
@@ -134,10 +146,39 @@ def test_a_closed_terminal_is_an_interrupt_too(tmp_path: Path) -> None:
     )  # fmt: skip
     await_lines(partial, 2)
     process.send_signal(signal.SIGHUP)
-    _, errors = process.communicate(timeout=60)
+    errors = errors_of(process)
     assert process.returncode == 130
     assert "interrupted after" in errors and "Traceback" not in errors
     assert running_in(tmp_path) == []
+
+
+LOST_INTERRUPT = """
+import os, signal, sys, threading, time
+from flashstate.cli import main
+
+threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+forks = 0
+
+def interrupt_third_fork():
+    global forks
+    forks += 1
+    if forks == 3:
+        os.kill(os.getpid(), signal.SIGINT)  # another thread takes it: this one has it blocked
+        time.sleep(0.1)
+
+os.register_at_fork(after_in_parent=interrupt_third_fork)
+main()
+"""
+
+
+def test_an_interrupt_that_strikes_a_hook_of_a_fork_is_not_lost(tmp_path: Path) -> None:
+    """Python prints what a hook raises, and goes on."""
+    command = ("simulate", make_traces(tmp_path), *SHORT, "--seeds", "900", "--policy", "gds")
+    found = subprocess.run(
+        [sys.executable, "-c", LOST_INTERRUPT, *command], capture_output=True, text=True, timeout=120
+    )
+    assert found.returncode == 130
+    assert "interrupted after" in found.stderr and "of 1800 runs" in found.stderr
 
 
 def await_lines(path: Path, lines: int) -> None:
@@ -225,6 +266,7 @@ def test_the_list_names_everything() -> None:
         (["--policy", ","], "--policy: names nothing"),
         (["--sessions", "16,x"], "--sessions x: must be numbers from 1 to 10000, with commas"),
         (["--sessions", "0"], "--sessions 0: must be numbers from 1"),
+        (["--sessions", "9" * 5000], f"--sessions {'9' * 40}: must be numbers from 1"),
         (["--sessions", ""], "--sessions: names nothing"),
         (["--seeds", "0"], "--seeds 0: how many, from 1 to 1000"),
         (["--jobs", "0"], "--jobs 0: must be 1 or more"),

@@ -28,7 +28,7 @@ from flashstate.bench.run import Bench, Interrupted, run_all
 from flashstate.bench.screen import Screen
 from flashstate.bench.table import tables
 from flashstate.bench.turns import turns
-from flashstate.console import CTRL_C, fail
+from flashstate.console import CTRL_C, fail, reason
 from flashstate.models.tiny import write_tiny_model
 from flashstate.replay.command import GapsName, WorkloadName
 from flashstate.replay.open_files import allow_connections
@@ -107,16 +107,8 @@ def bench(
     try:
         options = Options.read(out, engines, sessions, repeat, model, cache, chunk, replay, prefill_cost)
         raise typer.Exit(_bench(options))
-    except (BenchError, OptionError, TraceError, LogError, ReportError) as error:
-        fail(str(error))
-    except OSError as error:
-        fail(_why(error, out))
-
-
-def _why(error: Exception, out: Path) -> str:
-    if not isinstance(error, OSError):
-        return str(error)
-    return f"{error.filename or out}: {error.strerror or error}"
+    except (BenchError, OptionError, TraceError, LogError, ReportError, OSError) as error:
+        fail(reason(error, out))
 
 
 def _bench(options: Options) -> int:
@@ -164,7 +156,8 @@ def _compare(options: Options, traces: tuple[Session, ...], most_tokens: int, co
     except (BenchError, OSError) as error:
         _tell(options, results, console)
         fail(
-            _why(error, options.out) + "\nthe same command goes on with what is missing" * bool(results.runs)
+            reason(error, options.out)
+            + "\nthe same command goes on with what is missing" * bool(results.runs)
         )
     _tell(options, results, console)
     if code:

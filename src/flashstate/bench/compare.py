@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import fmean, median, stdev
@@ -31,11 +31,12 @@ def best_setting(found: Mapping[T, tuple[float, float]]) -> T:
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over repeats: `median`, the lowest and the highest."""
+    """A figure over repeats: `median`, the lowest and the highest, and how many they are of."""
 
     median: float
     low: float
     high: float
+    repeats: int
 
 
 @dataclass(frozen=True)
@@ -59,30 +60,34 @@ class Ratio:
 
 
 class Comparison:
-    """Looks into the runs; changes nothing. Invalid runs are not among them."""
+    """Looks into the runs; changes nothing. Invalid runs are not among them.
+
+    Each repeat has other agents. What is compared is compared repeat by repeat, over those that all sides have.
+    """
 
     def __init__(self, runs: Mapping[RunKey, Result]) -> None:
-        self._runs = runs
+        self._runs: dict[tuple[str, int], dict[int, Result]] = {}
+        for key, run in runs.items():
+            self._runs.setdefault((key.engine, key.sessions), {})[key.repeat] = run
+
+    def repeats(self, engine: str, sessions: int) -> Set[int]:
+        """Which there are of an engine at a load."""
+        return self._at(engine, sessions).keys()
 
     def spread(self, engine: str, sessions: int, figure: str) -> Spread | None:
-        """Of a figure at a load; None if no run has it."""
-        values = [
-            value
-            for key, run in self._runs.items()
-            if (key.engine, key.sessions) == (engine, sessions) and (value := run.value(figure)) is not None
-        ]
-        return Spread(median(values), min(values), max(values)) if values else None
+        """Of a figure at a load, over all repeats that there are; None if no run has it."""
+        runs = self._at(engine, sessions).values()
+        values = [value for run in runs if (value := run.value(figure)) is not None]
+        return Spread(median(values), min(values), max(values), len(values)) if values else None
 
     def ratio(self, engine: str, base: str, sessions: int, figure: str) -> Ratio | None:
         """`engine` over `base`, from the repeats that both have; None if there are none, or a figure is 0."""
-        logs = []
-        for key, run in self._runs.items():
-            if (key.engine, key.sessions) != (engine, sessions):
-                continue
-            other = self._runs.get(RunKey(base, sessions, key.repeat))
-            ours, theirs = run.value(figure), None if other is None else other.value(figure)
-            if ours and theirs:
-                logs.append(log(ours / theirs))
+        ours, theirs = self._at(engine, sessions), self._at(base, sessions)
+        logs = [
+            log(a / b)
+            for repeat in ours.keys() & theirs.keys()
+            if (a := ours[repeat].value(figure)) and (b := theirs[repeat].value(figure))
+        ]
         if not logs:
             return None
         mean = fmean(logs)
@@ -92,23 +97,41 @@ class Comparison:
         return Ratio(exp(mean), exp(mean - error), exp(mean + error), len(logs))
 
     def best(self, engines: Iterable[str], sessions: int) -> str | None:
-        """The engine with the most prompt throughput at a load; among those within 1% of it, the best hit rate."""
-        found = {
-            engine: (spread.median, self._hit_rate(engine, sessions))
-            for engine in engines
-            if (spread := self.spread(engine, sessions, PROMPT)) is not None
-        }
+        """The engine with the most prompt throughput at a load; among those within 1% of it, the best hit rate.
+
+        Of those with runs there; None if they have no repeat in common.
+        """
+        found = self._paired({engine: self._at(engine, sessions) for engine in engines})
         return best_setting(found) if found else None
 
     def knee(self, engine: str, loads: Sequence[int]) -> int | None:
-        """The load at which an engine's prompt throughput is highest: with more sessions it does not rise."""
-        found = {
-            sessions: spread.median
-            for sessions in loads
-            if (spread := self.spread(engine, sessions, PROMPT)) is not None
-        }
-        return max(found, key=found.__getitem__) if found else None
+        """The load at which an engine's prompt throughput is highest: with more sessions it does not rise.
 
-    def _hit_rate(self, engine: str, sessions: int) -> float:
-        spread = self.spread(engine, sessions, HIT_RATE)
-        return spread.median if spread is not None else 0.0
+        Of those that it has runs at; None if they have no repeat in common.
+        """
+        found = self._paired({sessions: self._at(engine, sessions) for sessions in loads})
+        return max(found, key=lambda sessions: found[sessions][0]) if found else None
+
+    def _at(self, engine: str, sessions: int) -> Mapping[int, Result]:
+        return self._runs.get((engine, sessions), {})
+
+    @staticmethod
+    def _paired(runs: Mapping[T, Mapping[int, Result]]) -> dict[T, tuple[float, float]]:
+        """Prompt throughput and hit rate, means over the repeats that all who have any have; nothing if there are none.
+
+        The geometric mean of throughputs: its ratio is the mean of the repeats' ratios.
+        """
+        made = {name: of for name, of in runs.items() if of}
+        shared = set.intersection(*map(set, made.values())) if made else set()
+        return {
+            name: (
+                _geometric_mean([of[repeat].value(PROMPT) or 0.0 for repeat in shared]),
+                fmean(of[repeat].value(HIT_RATE) or 0.0 for repeat in shared),
+            )
+            for name, of in made.items()
+            if shared
+        }
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return exp(fmean(map(log, values))) if all(values) else 0.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
 from flashstate.bench.error import BenchError
+from flashstate.files import hold
 
 
 @contextlib.contextmanager
@@ -15,10 +15,8 @@ def alone(folder: Path) -> Iterator[None]:
     """Makes `folder` and keeps others out of it. Raises BenchError if one is there already, OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not hold(lock):
             raise BenchError(
                 f"--out {folder}: another comparison is writing there; wait for its end, or name another folder"
-            ) from None
+            )
         yield

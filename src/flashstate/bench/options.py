@@ -11,6 +11,7 @@ from typing import Any, Final
 from flashstate.bench.engine import Engine, chosen, known
 from flashstate.bench.error import BenchError
 from flashstate.bench.result import safe_name
+from flashstate.console import whole_number
 from flashstate.core.cost import PrefillCostModel
 from flashstate.cost_file import CostFileError, read_prefill_cost
 from flashstate.models.tiny import FAMILIES, Family
@@ -23,7 +24,6 @@ TOKEN_SCALE: Final = 27.2
 """GLM-5.3-Flash has blocks of 4,352 tokens, the tiny models of 160: tokens shrink as blocks do."""
 _MOST_REPEATS: Final = 100
 _LEAST_BLOCKS: Final = 64
-_MOST_DIGITS: Final = 9
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,12 @@ def least_blocks(most_tokens: int, family: Family) -> int:
 def _loads(text: str) -> tuple[int, ...]:
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        if not part.isdecimal() or len(part) > _MOST_DIGITS or not 1 <= int(part) <= MOST_SESSIONS:
+        load = whole_number(part)
+        if load is None or not 1 <= load <= MOST_SESSIONS:
             raise BenchError(
                 f"--sessions {part[:40]}: must be numbers from 1 to {MOST_SESSIONS:,}, with commas"
             )
-        found.append(int(part))
+        found.append(load)
     if not found:
         raise BenchError("--sessions: names none")
     return tuple(sorted(set(found)))

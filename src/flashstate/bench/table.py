@@ -46,7 +46,7 @@ _WIDE: Final = 140
 
 
 def tables(found: Comparison, options: Options, columns: int) -> Iterator[RenderableType]:
-    """A table of medians and one of ratios to the settings of stock vLLM.
+    """A table of medians, one of ratios to the settings of stock vLLM, and a note on repeats that are missing.
 
     `columns`: of the terminal; in a wide one the range of the repeats stands below each median.
     """
@@ -55,6 +55,10 @@ def tables(found: Comparison, options: Options, columns: int) -> Iterator[Render
     if ratios is not None:
         yield Text("")
         yield ratios
+    missing = _missing(found, options)
+    if missing is not None:
+        yield Text("")
+        yield missing
 
 
 def _figures(found: Comparison, options: Options, *, with_ranges: bool) -> Table:
@@ -110,6 +114,24 @@ def _pairs(found: Comparison, options: Options, sessions: int) -> Iterator[tuple
                 yield f"{engine.name} / {base}", engine.name, base
             if best is not None:
                 yield f"{engine.name} / {STOCK_BEST} ({best})", engine.name, best
+
+
+def _missing(found: Comparison, options: Options) -> Text | None:
+    """Which engines have fewer repeats at a load than there are, if any, and what that means."""
+    loads = []
+    for sessions in options.loads:
+        made = {engine.name: found.repeats(engine.name, sessions) for engine in options.engines}
+        every = len(set[int]().union(*made.values()))
+        few = [f"{name} ({len(of)} of {every})" for name, of in made.items() if 0 < len(of) < every]
+        if few:
+            loads.append(f"at {sessions} sessions {', '.join(few)}")
+    if not loads:
+        return None
+    return Text(
+        f"Repeats are missing: {'; '.join(loads)}. Each repeat has other agents: a median of fewer says little "
+        "beside the others; a ratio is of the repeats that both have, stock-best of those that all settings have.",
+        style="yellow",
+    )
 
 
 def ratio_text(ratio: Ratio | None, *, with_range: bool = True) -> str:

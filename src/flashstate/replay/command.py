@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from flashstate import __version__
-from flashstate.console import CTRL_C, fail
+from flashstate.console import CTRL_C, fail, reason
 from flashstate.replay.conduct import INTERRUPTED, Load, conduct
 from flashstate.replay.open_files import allow_connections
 from flashstate.replay.options import OptionError, Options
@@ -99,10 +99,8 @@ def replay(
     )  # fmt: skip
     try:
         raise typer.Exit(_run(options, records, resume, as_json=as_json))
-    except (OptionError, TraceError, TargetError, LogError) as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"{error.filename or resume or records}: {error.strerror or error}")
+    except (OptionError, TraceError, TargetError, LogError, OSError) as error:
+        fail(reason(error, resume or records))
     except KeyboardInterrupt:
         fail("interrupted", CTRL_C)
 

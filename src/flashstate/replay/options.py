@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from flashstate.console import whole_number
 from flashstate.replay.edits_workload import EditsWorkload
 from flashstate.replay.gaps import READINGS, Gaps, Reading
 from flashstate.replay.math_workload import MathWorkload
@@ -25,7 +26,6 @@ _SPREAD_S: Final = 60.0
 """Sessions begin within this time, or within the warm-up if that is shorter."""
 _LEAST_REQUESTS: Final = 2
 _LEAST_IDS: Final = 100
-_MOST_DIGITS: Final = 9
 
 
 class OptionError(Exception):
@@ -86,16 +86,13 @@ class Options:
     @property
     def ids(self) -> range:
         """The token ids that prompts are made of. Raises OptionError."""
-        first, _, end = self.token_ids.partition(":")
-        if (
-            not (first.isdecimal() and end.isdecimal())
-            or len(end) > _MOST_DIGITS
-            or int(end) - int(first[:_MOST_DIGITS]) < _LEAST_IDS
-        ):
+        first, _, last = self.token_ids.partition(":")
+        start, end = whole_number(first), whole_number(last)
+        if start is None or end is None or end - start < _LEAST_IDS:
             raise OptionError(
                 f"--token-ids {self.token_ids[:40]}: must be FIRST:END, {_LEAST_IDS} ids or more, as in 256:20000"
             )
-        return range(int(first), int(end))
+        return range(start, end)
 
     def read(self) -> tuple[Session, ...]:
         """The sessions to replay; none where the workload is made up. Raises TraceError.

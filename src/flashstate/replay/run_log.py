@@ -15,8 +15,6 @@ Seconds (`s`, `start_s`, `end_s`) count from the part's start.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -24,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from flashstate.files import check_regular
+from flashstate.files import check_regular, hold
 
 KIND: Final = "flashstate replay"
 FORMAT: Final = 1
@@ -136,13 +134,9 @@ def _parsed(path: Path, number: int, line: bytes) -> Event:
 
 
 def _lock(path: Path, descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
-            raise
+    if not hold(descriptor):
         os.close(descriptor)
-        raise LogError(f"{path}: another run is writing to it") from None
+        raise LogError(f"{path}: another run is writing to it")
 
 
 def _compare(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flashstate.console import fail
+from flashstate.console import fail, reason
 from flashstate.economics.options import PresetOption, PricesOption, chosen_prices
 from flashstate.economics.serving import MOST_GPUS
 from flashstate.report.page import write_page
@@ -47,10 +47,8 @@ def report(
                 fail(f"{html}: holds results; name another file with --html")
         runs, simulations = _read(files)
         write_page(html, simulations, runs_part(runs, costs) if runs else None)
-    except (ReportError, ValueError) as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"{error.filename or html}: {error.strerror or error}")
+    except (ReportError, ValueError, OSError) as error:
+        fail(reason(error, html))
     typer.echo(f"report: {html}")
 
 

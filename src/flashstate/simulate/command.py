@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Self
 
 import typer
 from rich.console import Console
 
-from flashstate.console import CTRL_C
+from flashstate.console import CTRL_C, reason
 from flashstate.simulate.options import OptionError, Options
 from flashstate.simulate.presets import DEFAULT_GEOMETRY, GeometryError, preset_names
 from flashstate.simulate.progress import RunProgress
@@ -117,10 +117,8 @@ def run_simulate(options: Options, console: Console, errors: Console) -> int:
         setup = _setup(options, errors)
         with _results(options.out, setup) as results:
             return _run_all(options, setup, results, console, errors)
-    except (OptionError, GeometryError, TraceError, ResultsFileError) as error:
-        say(errors, f"flashstate: {error}", "red")
-    except OSError as error:
-        say(errors, f"flashstate: {error.filename or options.out}: {error.strerror or error}", "red")
+    except (OptionError, GeometryError, TraceError, ResultsFileError, OSError) as error:
+        say(errors, f"flashstate: {reason(error, options.out)}", "red")
     except KeyboardInterrupt:
         say(errors, "interrupted", "yellow")
         return CTRL_C
@@ -172,8 +170,13 @@ def _run_all(options: Options, setup: Setup, results: Results, console: Console,
     failed = 0
     interrupted = False
     try:
-        with RunProgress(errors, keys, missing) as progress, _interrupted_by_kill():
-            runs = sweep(setup, options.systems(), missing, options.processes(), progress.running)
+        with RunProgress(errors, keys, missing) as progress, _Interrupts() as interrupts:
+
+            def tick(running: Sequence[RunKey]) -> None:
+                interrupts.check()
+                progress.running(running)
+
+            runs = sweep(setup, options.systems(), missing, options.processes(), tick)
             with closing(runs):
                 for outcome in runs:
                     if isinstance(outcome, Failure):
@@ -195,19 +198,38 @@ def _run_all(options: Options, setup: Setup, results: Results, console: Console,
     return 1 if failed else 0
 
 
-@contextmanager
-def _interrupted_by_kill() -> Iterator[None]:
-    """A terminal that closes, or a `kill`, ends the runs in good order, as Ctrl-C does."""
+class _Interrupts:
+    """Ctrl-C, a terminal that closes or a `kill` end the runs in good order, while used as a context.
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    `check` raises KeyboardInterrupt again if one came: where the signal strikes inside a hook of a fork, or something
+    being destroyed, Python prints the exception and goes on.
+    """
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self._came = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in self._SIGNALS:
+            # What is switched off (nohup; a shell's background) stays so.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if a signal came."""
+        if self._came:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self._came = True
+        raise KeyboardInterrupt
 
 
 def _failure(failure: Failure) -> str:

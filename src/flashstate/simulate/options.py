@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+from flashstate.console import whole_number
 from flashstate.core.cost import PrefillCostModel
 from flashstate.cost_file import CostFileError, read_prefill_cost
 from flashstate.simulate.engine_clock import Serving
@@ -93,11 +94,12 @@ class Options:
         """Numbers of concurrent sessions, each once."""
         loads = []
         for part in _parts("--sessions", self.sessions):
-            if not part.isdecimal() or not 1 <= int(part) <= _MOST_SESSIONS:
+            load = whole_number(part)
+            if load is None or not 1 <= load <= _MOST_SESSIONS:
                 raise OptionError(
-                    f"--sessions {part}: must be numbers from 1 to {_MOST_SESSIONS}, with commas"
+                    f"--sessions {part[:40]}: must be numbers from 1 to {_MOST_SESSIONS}, with commas"
                 )
-            loads.append(int(part))
+            loads.append(load)
         return list(dict.fromkeys(loads))
 
     def keys(self, geometry: CacheGeometry) -> list[RunKey]:

@@ -6,14 +6,13 @@ of the same setup add up in OUT.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from flashstate.files import check_regular, replacing
+from flashstate.files import check_regular, hold, replacing
 from flashstate.report.simulation import simulation
 from flashstate.simulate.result import RunKey, RunResult
 from flashstate.simulate.setup import differences
@@ -83,7 +82,8 @@ class ResultsFile(Results):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.partial.open("a+", encoding="utf-8")
         try:
-            self._lock()
+            if not hold(self._file):
+                raise ResultsFileError(f"{self.partial}: another run is writing to it")
             if self.path.exists():
                 self._take_document(self.path.read_bytes())
             self._go_on()
@@ -109,12 +109,6 @@ class ResultsFile(Results):
         with replacing(self.path) as part:
             part.write_text(text, encoding="utf-8")
         self.partial.unlink()
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ResultsFileError(f"{self.partial}: another run is writing to it") from None
 
     def _go_on(self) -> None:
         """Takes what is in the partial file, but for a last line that broke off; a new one gets its first line."""
