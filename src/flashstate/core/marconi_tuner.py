@@ -16,7 +16,7 @@ from flashstate.core.policies.marconi import Marconi
 from flashstate.core.state import Checkpoint
 from flashstate.core.tree import KVBlock
 
-ALPHAS: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
+ALPHAS: Final = (0.0, 1.0, 4.0, 16.0)
 """What is tried."""
 BOOTSTRAP: Final = 5
 """Requests before the first choice, against those before the first eviction: 5 to 15 times as many in the paper."""

@@ -134,8 +134,8 @@ _SYSTEMS: Final = (
     System(
         "marconi-0", "Marconi: branches and request ends; alpha 0", "marconi", "marconi", settings=_alpha(0)
     ),
-    System("marconi-0.5", "the same, alpha 0.5", "marconi", "marconi", settings=_alpha(0.5)),
-    System("marconi-1", "the same, alpha 1", "marconi", "marconi", settings=_alpha(1)),
+    System("marconi-4", "the same, alpha 4", "marconi", "marconi", settings=_alpha(4)),
+    System("marconi-16", "the same, alpha 16", "marconi", "marconi", settings=_alpha(16)),
     System("marconi-asc-1", "ASC; Marconi's eviction, alpha 1", "asc", "marconi", settings=_alpha(1)),
     System("marconi-asc-1.5", "ASC; Marconi's eviction, alpha 1.5", "asc", "marconi", settings=_alpha(1.5)),
     System("marconi-tuned", "Marconi with its online tuner of alpha", "marconi", "marconi", memory="tuned"),
