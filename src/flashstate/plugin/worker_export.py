@@ -119,8 +119,12 @@ def export_convolution(rows: list[Row], x: torch.Tensor, pool: torch.Tensor) -> 
 
     x: [C, T], inputs before the convolution. pool: [blocks, C, K - 1]. Mutates `pool` at the destinations.
     """
+    kept = pool.shape[-1]
     for row in rows:
-        if row.offset:
+        if row.offset >= kept:
+            at = row.begin + row.offset
+            pool[row.destination] = x[:, at - kept : at]
+        elif row.offset:
             live = pool[row.slot].transpose(0, 1)
             initial = live if row.has_state else torch.zeros_like(live)
             inputs = x[:, row.begin : row.end].transpose(0, 1).to(pool.dtype)
@@ -268,8 +272,9 @@ def _wrap_gated_delta_rule() -> None:
                 output, _ = stock(*piece, initial_state, output_final_state, bounds, *rest, index, **kwargs)
                 return output
 
-            outputs = [_in_place(run, row, initial_state, GDN_GRID) for row in rows]
-            return torch.cat(outputs, dim=1), None
+            # Put together once, not by sequence first: it is a copy of all outputs.
+            pieces = [piece for row in rows for piece in _in_place(run, row, initial_state, GDN_GRID)]
+            return torch.cat(pieces, dim=1), None
 
         return chunk_gated_delta_rule_cpu
 
@@ -278,10 +283,10 @@ def _wrap_gated_delta_rule() -> None:
 
 def _in_place(
     run: Callable[[int, int, int], torch.Tensor], row: Row, pool: torch.Tensor, grid: int
-) -> torch.Tensor:
-    """One sequence through a kernel that updates states in their pool."""
+) -> list[torch.Tensor]:
+    """One sequence through a kernel that updates states in their pool; its outputs in order."""
     if not row.offset:
-        return run(row.begin, row.end, row.slot)
+        return [run(row.begin, row.end, row.slot)]
 
     def copy(source: int, destination: int) -> None:
         pool[destination] = pool[source]
@@ -289,8 +294,7 @@ def _in_place(
     def shifted(start: int, end: int, slot: int) -> torch.Tensor:
         return run(row.begin + start, row.begin + end, slot)
 
-    pieces = export_by_split(shifted, row.offset, row.end - row.begin, grid, row.slot, row.destination, copy)
-    return torch.cat(pieces, dim=1)
+    return export_by_split(shifted, row.offset, row.end - row.begin, grid, row.slot, row.destination, copy)
 
 
 def _wrap_mamba2(step: _Step) -> None:
