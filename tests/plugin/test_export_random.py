@@ -126,7 +126,7 @@ def test_agents_at_random(
         agreement = check_log(log)
         assert agreement.first is None, str(agreement.first)
         assert all(counters["captures"][export] > 0 for export in ("prompt_end", "junction", "named"))
-        assert len(agents.resumed) > operations // 8
+        assert len(agents.resumed) > operations // 7
         assert engine.call("reset")
         found = [found for ask, answer in agents.resumed for found in compare(engine, ask, answer)]
         engine.call("check_idle")

@@ -99,7 +99,7 @@ class EvictionQueue:
         return True
 
     def _rank(self, unit: RecoveryUnit, now: float) -> None:
-        rank, deadline = self.policy.rank_until(unit, now)
+        rank, deadline = self.policy.rank(unit, now), self.policy.deadline(unit, now)
         heapq.heappush(self._heap, (rank, unit.serial, unit.version, unit))
         if deadline is not None:
             heapq.heappush(self._timers, (deadline, unit.serial, unit.version, unit))

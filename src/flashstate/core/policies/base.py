@@ -78,10 +78,6 @@ class Policy(ABC):
         """When the rank of `unit` will change with no event, in seconds; None: it will not."""
         return None
 
-    def rank_until(self, unit: RecoveryUnit, now: float) -> tuple[Rank, float | None]:
-        """`rank` and `deadline`, for policies that work out both from one thing."""
-        return self.rank(unit, now), self.deadline(unit, now)
-
     def learn(self, thread: Thread, rollback_tokens: int, population: int, now: float) -> bool:
         """A request came that left the path of `thread` `rollback_tokens` before its last end (0: it goes on).
 
