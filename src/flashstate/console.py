@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -10,6 +12,16 @@ import typer
 CTRL_C: Final = 130
 """The exit code after Ctrl-C, as of shells."""
 _MOST_DIGITS: Final = 9
+
+
+def interrupts() -> Iterator[int]:
+    """The signals that end a command in good order: Ctrl-C, a `kill`, a terminal that closes.
+
+    Without those that are switched off (nohup; a shell's background): they stay so.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            yield number
 
 
 def fail(message: str, code: int = 1) -> NoReturn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import signal
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from flashstate.bench.result import Result, Results, RunKey, log_name, prefill_s
 from flashstate.bench.screen import Screen
 from flashstate.bench.server import Server, free_port, running, while_alive
 from flashstate.bench.turns import Turn, turns
+from flashstate.console import interrupts
 from flashstate.replay.conduct import INTERRUPTED, Load, conduct
 from flashstate.replay.options import Options as ReplayOptions
 from flashstate.replay.preflight import Target, TargetError, check_length, find_model, probe
@@ -137,9 +137,7 @@ class _Runner:
     def _end_well(self) -> None:
         """Ctrl-C, a `kill` or a terminal that closes ends what is not a load in good order."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) == signal.SIG_IGN:
-                continue  # what nohup has switched off stays off
+        for number in interrupts():
             with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
                 loop.add_signal_handler(number, self._task.cancel)
 

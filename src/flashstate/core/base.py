@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from flashstate.core.attribution import attribute
 from flashstate.core.cost import PrefillCostModel
@@ -15,7 +15,8 @@ from flashstate.core.state import Checkpoint, HybridState
 from flashstate.core.tree import KVBlock
 
 
-class Capture(NamedTuple):
+@dataclass(slots=True)
+class Capture:
     """What became of an offered state: kept or not, the physical blocks now held for it, and those let go."""
 
     kept: bool
@@ -26,7 +27,8 @@ class Capture(NamedTuple):
 NOTHING = Capture(False, frozenset(), frozenset())
 
 
-class Eviction(NamedTuple):
+@dataclass(slots=True)
+class Eviction:
     """What is gone: where its state was, and the physical blocks the cache no longer holds."""
 
     position: int

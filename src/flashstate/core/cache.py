@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import Final
 
 from flashstate.core.base import NOTHING, Capture, Eviction, StateCache
@@ -193,7 +193,6 @@ class HybridCache(StateCache):
         O(depth + log units) amortised.
         """
         position = checkpoint.position
-        assert 0 < position <= len(path), (position, len(path))
         assert len(kv) == -(-position // self.block_tokens), (len(kv), position, self.block_tokens)
         forgets, taken_before = self._taken_before.get(request, _NONE_BEFORE)
         if position not in taken_before or forgets != self.history.forgets:
@@ -374,4 +373,4 @@ class HybridCache(StateCache):
 
 
 def _ids(blocks: Iterable[KVBlock]) -> set[int]:
-    return {block for position_block in blocks for block in position_block}
+    return set(chain.from_iterable(blocks))

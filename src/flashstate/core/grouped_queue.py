@@ -96,6 +96,8 @@ class GroupedQueue(EvictionQueue):
         return group
 
     def _entry(self, unit: RecoveryUnit) -> tuple[float, int, int, RecoveryUnit]:
+        """A new entry for `unit`. Mutates: its older ones go stale."""
+        unit.version += 1
         return self.policy.weight(unit), unit.serial, unit.version, unit
 
     def _rank(self, unit: RecoveryUnit, now: float) -> None:

@@ -25,7 +25,9 @@ class EvictionQueue:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._members: set[RecoveryUnit] = set()
+        self._has_deadlines = type(policy).deadline is not Policy.deadline
+        self._members: dict[RecoveryUnit, Rank | None] = {}
+        """The units, each with the rank it last had; it is queued at that or below, with None not at all."""
         self._parked: set[RecoveryUnit] = set()
         self._clear()
 
@@ -37,16 +39,16 @@ class EvictionQueue:
 
     def add(self, unit: RecoveryUnit) -> None:
         """Take a new unit in. It is not ranked before the first `push`."""
-        self._members.add(unit)
+        self._members[unit] = None
 
     def remove(self, unit: RecoveryUnit) -> None:
         """Forget a unit. Its heap entries go stale."""
-        self._members.discard(unit)
+        self._members.pop(unit, None)
         self._parked.discard(unit)
         unit.version += 1
 
     def push(self, unit: RecoveryUnit, now: float) -> None:
-        """Re-rank `unit` now; its older entries go stale. O(log units) amortised."""
+        """Re-rank `unit` now. O(log units) amortised."""
         if self._is_ranked(unit):
             self._rank(unit, now)
 
@@ -58,8 +60,17 @@ class EvictionQueue:
     def rebuild(self, units: Iterable[RecoveryUnit], now: float) -> None:
         """Rank every unit afresh, after a change of the policy's that moved them all."""
         self._clear()
+        rank_of, deadline_of, members = self.policy.rank, self.policy.deadline, self._members
         for unit in units:
-            self.push(unit, now)
+            if not self._is_ranked(unit):
+                continue
+            unit.version += 1
+            members[unit] = rank = rank_of(unit, now)
+            self._heap.append((rank, unit.serial, unit.version, unit))
+            if self._has_deadlines and (deadline := deadline_of(unit, now)) is not None:
+                self._timers.append((deadline, unit.serial, unit.version, unit))
+        heapq.heapify(self._heap)
+        heapq.heapify(self._timers)
 
     def peek(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
         """The next victim, or None when every unit is held. Settles lazy corrections."""
@@ -84,39 +95,55 @@ class EvictionQueue:
         }
 
     def _clear(self) -> None:
+        self._members = dict.fromkeys(self._members)
         self._heap: list[_Entry] = []
         self._timers: list[tuple[float, int, int, RecoveryUnit]] = []
 
     def _is_ranked(self, unit: RecoveryUnit) -> bool:
-        """Whether `unit` may go before the parked. Mutates: what was queued for it so far goes stale."""
+        """Whether `unit` may go before the parked. Mutates: if it is parked, what was queued for it goes stale."""
         if unit.node.live or unit not in self._members:
             return False
-        unit.version += 1
         if unit.parked:
+            unit.version += 1
+            self._members[unit] = None
             self._parked.add(unit)
             return False
-        self._parked.discard(unit)
+        if self._parked:
+            self._parked.discard(unit)
         return True
 
     def _rank(self, unit: RecoveryUnit, now: float) -> None:
-        rank, deadline = self.policy.rank(unit, now), self.policy.deadline(unit, now)
-        heapq.heappush(self._heap, (rank, unit.serial, unit.version, unit))
+        rank = self.policy.rank(unit, now)
+        deadline = self.policy.deadline(unit, now) if self._has_deadlines else None
+        members = self._members
+        before, members[unit] = members[unit], rank
+        if deadline is None and before is not None and before <= rank:
+            return  # that it has risen is found out when it comes up
+        unit.version = version = unit.version + 1
+        heapq.heappush(self._heap, (rank, unit.serial, version, unit))
         if deadline is not None:
-            heapq.heappush(self._timers, (deadline, unit.serial, unit.version, unit))
+            heapq.heappush(self._timers, (deadline, unit.serial, version, unit))
         if len(self._heap) + len(self._timers) > self.SLACK + 3 * len(self._members):
             self._drop_stale()
 
     def _front(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
         self._ring_timers(now)
-        heap, rank_of = self._heap, self.policy.rank
+        heap, rank_of, members = self._heap, self.policy.rank, self._members
         while heap:
             rank, serial, version, unit = heap[0]
-            if version != unit.version or unit.node.live or unit.parked:
+            if version != unit.version:
                 heapq.heappop(heap)
                 continue
-            current = rank_of(unit, now)
-            if current <= rank:
-                return unit, current
+            if unit.node.live or unit.parked:
+                members[unit] = None
+                heapq.heappop(heap)
+                continue
+            current = members[unit]
+            if current is None or current <= rank:
+                current = rank_of(unit, now)
+                if current <= rank:
+                    return unit, current
+                members[unit] = current
             heapq.heapreplace(heap, (current, serial, version, unit))
         return None
 

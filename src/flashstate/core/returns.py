@@ -53,13 +53,15 @@ class ReturnRates:
         counts: dict[Kind, Silences] = defaultdict(Silences)
         for kind, silences in self._closed.items():
             _count(counts, kind, silences)
+        silent: dict[Kind, Silences] = defaultdict(Silences)
         for thread, (kind, since) in list(self._open.items()):
-            for length in range(len(kind) + 1):
-                counts[kind[:length]].add(now - since, returned=False)
+            silent[kind].add(now - since, returned=False)
             if now - since > EDGES_S[-1]:
                 # Nothing more to learn from it: count it for good.
                 self._closed[kind].add(now - since, returned=False)
                 del self._open[thread]
+        for kind, silences in silent.items():
+            _count(counts, kind, silences)
         rates: dict[Kind, list[float]] = {}
         for kind in sorted(counts, key=len):
             prior = rates[kind[:-1]] if kind else PRIOR_RATES

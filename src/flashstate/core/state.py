@@ -126,11 +126,13 @@ class RecoveryUnit:
     def below(self) -> tuple[RecoveryUnit | None, bool]:
         """The nearest deeper cached state, or None, and whether there are others: then this is a branch point."""
         children = self.node.children
-        if len(children) < 2:
-            # By far the commonest: a leaf, or one turn after another.
-            child = next(iter(children.values()), None)
-            if child is None or child.mark is not None:
-                return (child.mark if child else None), False
+        # By far the commonest: a leaf, or one turn after another.
+        if not children:
+            return None, False
+        if len(children) == 1:
+            (child,) = children.values()
+            if child.mark is not None:
+                return child.mark, False
         states = self.states_below()
         return next(states, None), next(states, None) is not None
 

@@ -8,6 +8,7 @@ deeper node the terminal block is not held: the deeper node's first block starts
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar, cast
 
 from flashstate.core.path import Piece, TokenPath
@@ -89,7 +90,8 @@ class Match(NamedTuple, Generic[M]):
     into: Node[M] | None
 
 
-class Placed(NamedTuple, Generic[M]):
+@dataclass(slots=True)
+class Placed(Generic[M]):
     """Where a prefix was filed, with the KV blocks the tree took over for it and those it no longer needs."""
 
     node: Node[M]
@@ -97,7 +99,8 @@ class Placed(NamedTuple, Generic[M]):
     freed: list[KVBlock]
 
 
-class Removed(NamedTuple, Generic[M]):
+@dataclass(slots=True)
+class Removed(Generic[M]):
     """KV blocks freed by taking a node out, and the node whose segment grew by it."""
 
     freed: list[KVBlock]
@@ -188,7 +191,7 @@ class PrefixTree(Generic[M]):
             root.tip = path, parent
             return Placed(parent, [], [])
         freed: list[KVBlock] = []
-        if self.has_terminal(parent):
+        if parent.blocks and self.has_terminal(parent):
             freed.append(parent.blocks.pop())
         start, size = parent.position, self.block_tokens
         taken = list(blocks[start // size : -(-position // size)]) if blocks else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-import signal
 import sys
 import tempfile
 from datetime import datetime
@@ -20,7 +19,7 @@ from flashstate.bench.engine import engines
 from flashstate.bench.error import BenchError
 from flashstate.bench.machine import check_vllm
 from flashstate.bench.server import check_port
-from flashstate.console import CTRL_C
+from flashstate.console import CTRL_C, interrupts
 from flashstate.demo.cache import cache_blocks
 from flashstate.demo.comparison import Comparison
 from flashstate.demo.options import Options
@@ -118,7 +117,7 @@ async def _interruptible(comparison: Comparison, model: Path, screen: Screen) ->
     """Runs the engines; a terminal that closes, or a `kill`, ends them in good order, as Ctrl-C does."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in interrupts():
         with contextlib.suppress(ValueError):  # not in the main thread
             loop.add_signal_handler(number, task.cancel)
     await run_all(comparison, model, divide(available_cores()), screen)

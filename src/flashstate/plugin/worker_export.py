@@ -265,9 +265,8 @@ def _wrap_gated_delta_rule() -> None:
             assert not head_first, "vLLM's CPU layer hands tokens before heads"
 
             def run(start: int, end: int, slot: int) -> torch.Tensor:
-                bounds = torch.tensor([0, end - start], dtype=cu_seqlens.dtype)
-                index = torch.tensor([slot], dtype=initial_state_indices.dtype)
-                piece = (part[:, start:end].contiguous() for part in tokens)
+                piece = (part.narrow(1, start, end - start) for part in tokens)
+                bounds, index = _indices(0, end - start), _indices(slot)
                 output: torch.Tensor
                 output, _ = stock(*piece, initial_state, output_final_state, bounds, *rest, index, **kwargs)
                 return output
@@ -279,6 +278,12 @@ def _wrap_gated_delta_rule() -> None:
         return chunk_gated_delta_rule_cpu
 
     replace(_custom_ops, "chunk_gated_delta_rule_cpu", make)
+
+
+@functools.lru_cache(maxsize=256)
+def _indices(*values: int) -> torch.Tensor:
+    """[len(values)] int32, never to be written to: a step's layers ask for the same few."""
+    return torch.tensor(values, dtype=torch.int32)
 
 
 def _in_place(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import signal
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
+from flashstate.console import interrupts
 from flashstate.percentiles import p50_p90
 from flashstate.replay.chat_transcript import ChatTranscript
 from flashstate.replay.client import CompletionClient
@@ -34,7 +34,6 @@ T = TypeVar("T")
 INTERRUPTED: Final = "interrupted"
 _TICK_S: Final = 0.5
 _FAILED_PAUSE_S: Final = 1.0
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -227,21 +226,19 @@ def _rounded(record: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _told_of_signals(stop: Callable[[str], None], then: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C, a kill or a closed terminal end the part in good order; a second one the program, or as `then` says."""
-    loop = asyncio.get_running_loop()
+    loop, numbers = asyncio.get_running_loop(), tuple(interrupts())
 
     def interrupt() -> None:
         forget()
         stop(INTERRUPTED)
 
     def forget() -> None:
-        for number in _SIGNALS:
+        for number in numbers:
             loop.remove_signal_handler(number)
         then()
 
-    for number in _SIGNALS:
-        # What nohup has switched off stays off.
-        if signal.getsignal(number) != signal.SIG_IGN:
-            loop.add_signal_handler(number, interrupt)
+    for number in numbers:
+        loop.add_signal_handler(number, interrupt)
     try:
         yield
     finally:

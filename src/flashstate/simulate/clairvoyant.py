@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf
 
 from flashstate.core.policies.base import Policy, PolicySettings, Rank
@@ -23,39 +23,46 @@ class Future:
         for request in requests:
             self._requests[request.path.namespace].append(request)
         self._starts = {play: [r.start_s for r in of_play] for play, of_play in self._requests.items()}
+        self._ends = {
+            play: list(accumulate((r.end_s for r in of_play), max))
+            for play, of_play in self._requests.items()
+        }
+        """When each and all before it have ended."""
         self._turns_back = {play: _that_turn_back(of_play) for play, of_play in self._requests.items()}
 
     def next_use(self, unit: RecoveryUnit, now: float) -> float:
         """When `unit` will be resumed from, given what is cached and the ends still to come; infinite for never."""
         play = unit.node.root.namespace
         requests = self._requests[play]
+        ended = bisect_right(self._ends[play], now)
         first = bisect_right(self._starts[play], now)
-        if first < len(requests) and self._needs(unit, requests, first, now):
+        if first < len(requests) and self._needs(unit, requests, ended, first, now):
             return requests[first].start_s
         turns_back = self._turns_back[play]
         for number in turns_back[bisect_right(turns_back, first) :]:
-            if self._needs(unit, requests, number, now):
+            if self._needs(unit, requests, ended, number, now):
                 return requests[number].start_s
         return inf
 
-    def _needs(self, unit: RecoveryUnit, requests: Sequence[Request], number: int, now: float) -> bool:
+    def _needs(
+        self, unit: RecoveryUnit, requests: Sequence[Request], ended: int, number: int, now: float
+    ) -> bool:
+        """Whether the request of that number will resume from `unit`. The first `ended` are over."""
         request = requests[number]
         if not _contains(request, unit.position, _last_token(unit)):
             return False
         if any(
             _contains(request, end, token)
-            for end, token in self._coming(requests, number, now, unit.position)
+            for end, token in self._coming(requests[ended:number], now, unit.position)
         ):
             return False
         return not _is_superseded(unit, request)
 
-    def _coming(
-        self, requests: Sequence[Request], number: int, now: float, above: int
-    ) -> list[tuple[int, int]]:
-        """Ends deeper than `above` that requests before `number` have still to reach: position and last token."""
+    def _coming(self, requests: Sequence[Request], now: float, above: int) -> list[tuple[int, int]]:
+        """Ends deeper than `above` that `requests` have still to reach: position and last token."""
         return [
             (len(r.path), r.path.token(len(r.path) - 1))
-            for r in requests[:number]
+            for r in requests
             if r.end_s > now and len(r.path) > above
         ]
 

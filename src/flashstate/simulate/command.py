@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Self
 import typer
 from rich.console import Console
 
-from flashstate.console import CTRL_C, reason
+from flashstate.console import CTRL_C, interrupts, reason
 from flashstate.simulate.options import OptionError, Options
 from flashstate.simulate.presets import DEFAULT_GEOMETRY, GeometryError, preset_names
 from flashstate.simulate.progress import RunProgress
@@ -205,17 +205,13 @@ class _Interrupts:
     being destroyed, Python prints the exception and goes on.
     """
 
-    _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
     def __init__(self) -> None:
         self._came = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in self._SIGNALS:
-            # What is switched off (nohup; a shell's background) stays so.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._interrupt)
+        for number in interrupts():
+            self._before[number] = signal.signal(number, self._interrupt)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable
-from typing import overload
+from typing import Final, overload
 
 _SOURCE_BITS = 24
 """A token is its source's number and its position; no prompt is longer than 2**24 tokens."""
@@ -60,7 +60,7 @@ class Run:
 
     def _slice(self, start: int, stop: int) -> Run:
         if start >= stop:
-            return Run((), 0)
+            return _NO_TOKENS
         length = stop - start
         if len(self.pieces) == 1:
             ((source, first, _),) = self.pieces
@@ -83,6 +83,9 @@ class Run:
             if source == follows and stop == first:
                 return Run((*self.pieces[:-1], (source, start, last), *after.pieces[1:]), length)
         return Run(self.pieces + after.pieces, length)
+
+
+_NO_TOKENS: Final = Run((), 0)
 
 
 class SimPath:
@@ -153,7 +156,7 @@ class SimPath:
             stop = self._stop
         length = stop - start
         if length <= 0:
-            return Run((), 0)
+            return _NO_TOKENS
         bounds, sources = self._bounds, self._sources
         after = bisect_right(bounds, start)
         at = after - 1

@@ -15,6 +15,8 @@ class Pool:
 
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity
+        self.free = capacity
+        """Blocks left; below 0 where live requests need more than there are."""
         self._holders: dict[int, int] = {}
         self._next = 1
 
@@ -22,11 +24,6 @@ class Pool:
     def used(self) -> int:
         """Blocks that someone holds."""
         return len(self._holders)
-
-    @property
-    def free(self) -> float:
-        """Blocks left; below 0 where live requests need more than there are."""
-        return self.capacity - len(self._holders)
 
     def is_shared(self, block: int) -> bool:
         """Whether more than one holds it: of a cached block, some request beside the cache."""
@@ -43,6 +40,7 @@ class Pool:
         holders = self._holders
         for block in blocks:
             holders[block] = holders.get(block, 0) + 1
+        self.free = self.capacity - len(holders)
 
     def let_go(self, blocks: Iterable[int]) -> None:
         """One holder less for each block; a block without holders is free."""
@@ -53,6 +51,7 @@ class Pool:
                 holders[block] = left
             else:
                 del holders[block]
+        self.free = self.capacity - len(holders)
 
 
 def ids(kv: Iterable[KVBlock]) -> list[int]:

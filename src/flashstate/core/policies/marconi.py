@@ -37,7 +37,9 @@ class Marconi(Policy):
 
     def rank(self, unit: RecoveryUnit, now: float) -> Rank:
         # The score in seconds: to scale it and take off the least of both ranges would change no order.
-        score = unit.last_use_s + self.alpha * self.seconds_a_saving * self.saving(unit)
+        score, weight = unit.last_use_s, self.alpha * self.seconds_a_saving
+        if weight:
+            score += weight * self.saving(unit)
         # By last use among equals, so that alpha 0 is LRU.
         return (BRANCH if unit.below[1] else CANDIDATE, score, unit.use_serial)
 
@@ -62,7 +64,7 @@ class Marconi(Policy):
     def weigh(self) -> None:
         """Take the ranges over the candidates there are. O(units): all must be ranked again."""
         self._used = {unit for unit in self._used if unit.node.mark is unit}
-        candidates = [unit for unit in self._used if not unit.is_held and not unit.below[1]]
+        candidates = [unit for unit in self._used if not (unit.node.live or unit.below[1])]
         savings = _range([self.saving(unit) for unit in candidates])
         self.seconds_a_saving = _range([unit.last_use_s for unit in candidates]) / savings if savings else 0.0
 
