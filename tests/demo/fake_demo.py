@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from flashstate.demo import command, options, run
+from flashstate.bench import run
+from flashstate.demo import command
+from flashstate.replay import options
 from flashstate.replay.synthetic import Shape
 from tests.demo.fake_engines import run_with_fakes
 

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from flashstate.demo import command
-from flashstate.replay.record import read_records
+from flashstate.replay.run_log import measured_records
 from tests.demo.processes import ROOT, all_gone, children_in, fake_environment
 from tests.report.test_report import check_schema
 
@@ -51,7 +52,7 @@ def test_a_whole_demo(tmp_path: Path) -> None:
     assert set(document["ratios"]) == {"flashstate/stock", "flashstate/stock-best"}
     assert document["workload"]["stock_best"] in ENGINES[:2]
     assert document["workload"]["missing"] == []
-    records = [read_records(tmp_path / "records" / f"{name}.jsonl") for name in ENGINES]
+    records = [measured_records(tmp_path / "records" / f"{name}.2.0.jsonl") for name in ENGINES]
     asked = [sorted((r.session, r.turn, r.kind, r.prompt_tokens) for r in engine) for engine in records]
     assert len(asked[0]) == document["workload"]["requests"]
     assert asked[0] == asked[1] == asked[2]
@@ -61,8 +62,28 @@ def test_a_whole_demo(tmp_path: Path) -> None:
     assert all_gone(children(tmp_path))
 
 
+def test_the_demo_is_a_preset_of_bench(tmp_path: Path) -> None:
+    assert run(tmp_path / "demo", "--sessions", "1", "--quick", "--seed", "3")[0] == 0
+    mine = json.loads((tmp_path / "demo" / "bench.json").read_text())
+    program = [sys.executable, "-m", "tests.bench.fake_bench", "none", "--out", str(tmp_path / "bench")]
+    cache = str(mine["options"]["blocks"])
+    done = subprocess.run(
+        [*program, "--workload", "agents", "--engines", "stock,stock-match-unit-16,flashstate", "--sessions", "1",
+         "--repeat", "1", "--turns", "5", "--seed", "3", "--time-scale", "8", "--cache", cache],
+        capture_output=True, text=True, cwd=ROOT, env=fake_environment(), timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    theirs = json.loads((tmp_path / "bench" / "bench.json").read_text())
+    assert mine["options"] == theirs["options"]
+
+    def work(runs: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+        return [(r["key"], r["summary"]["requests"], r["summary"]["prompt_tokens"]) for r in runs]
+
+    assert work(mine["runs"]) == work(theirs["runs"])
+
+
 def test_full_runs_every_stock_setting(tmp_path: Path) -> None:
-    code, _, errors = run(tmp_path, "--full", "--sessions", "1", "--window", "0.5")
+    code, _, errors = run(tmp_path, "--full", "--sessions", "1", "--measure", "0.5")
     assert (code, errors) == (0, "")
     runs = json.loads((tmp_path / "results.json").read_text())["workload"]["runs"]
     assert list(runs) == [
@@ -77,7 +98,7 @@ def test_full_runs_every_stock_setting(tmp_path: Path) -> None:
 def test_traces_for_a_time(tmp_path: Path) -> None:
     code, output, errors = run(
         tmp_path, "--trace", str(SMALL_TRACE), str(SMALL_TRACE), "--token-scale", "2", "--time-scale", "100",
-        "--sessions", "2", "--warmup", "0.3", "--window", "1.5",
+        "--sessions", "2", "--warmup", "0.3", "--measure", "1.5",
     )  # fmt: skip
     assert (code, errors) == (0, "")
     assert "recorded traces" in output
@@ -95,7 +116,7 @@ def test_an_interrupted_demo_keeps_what_it_has_and_leaves_nothing_running(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(tmp_path, "--quick", "--sessions", "2", faults="none,never-up")
-    second = tmp_path / "logs" / "stock-match-unit-16.log"
+    second = tmp_path / "logs" / "stock-match-unit-16.0.log"
     deadline = time.monotonic() + 60
     while not children_in(second) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -103,7 +124,7 @@ def test_an_interrupted_demo_keeps_what_it_has_and_leaves_nothing_running(
     _, errors = process.communicate(timeout=90)
     assert process.returncode == 130
     first, second_line = errors.strip().splitlines()
-    assert first == "interrupted"
+    assert first == "flashstate: interrupted"
     assert second_line.endswith("results.json has stock; missing: stock-match-unit-16, flashstate")
     document = json.loads((tmp_path / "results.json").read_text())
     check_schema(document)
@@ -117,7 +138,7 @@ def test_an_interrupted_demo_keeps_what_it_has_and_leaves_nothing_running(
 def test_a_server_that_dies_half_way_stops_the_demo(tmp_path: Path) -> None:
     code, _, errors = run(tmp_path, "--quick", "--sessions", "2", faults="none,none,die-after:4")
     assert code == 1
-    assert errors.startswith("error: flashstate: the server died (killed by SIGKILL)\n")
+    assert errors.startswith("flashstate: flashstate: the server died (killed by SIGKILL)\n")
     assert "  Segmentation fault\n" in errors
     assert errors.rstrip().endswith("has stock, stock-match-unit-16; missing: flashstate")
     assert "Traceback" not in errors
@@ -133,7 +154,7 @@ def test_a_busy_port_is_refused(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         code, _, errors = run(tmp_path, "--port", str(port))
     assert code == 1
-    assert errors.startswith(f"error: port {port} on 127.0.0.1: Address already in use")
+    assert errors.startswith(f"flashstate: port {port} on 127.0.0.1: Address already in use")
     assert errors.count("\n") == 1
 
 
@@ -142,18 +163,19 @@ def test_a_busy_port_is_refused(tmp_path: Path) -> None:
     [
         (["--model", "gpt"], "--model gpt: choose one of gdn, mamba2"),
         (["--cache", "huge"], "--cache huge: choose small, large, or a number of blocks"),
-        (["--cache", "3"], r"--cache 3: the longest request, \d+ tokens, needs \d+ blocks of 160 tokens"),
-        (["--sessions", "0"], "--sessions 0: must be from 1 to 1000"),
+        (["--cache", "9" * 5000], "--cache 9{40}: choose small, large, or a number of blocks"),
+        (["--cache", "3"], r"--cache 3: the longest request, [\d,]+ tokens, needs \d+ blocks of 160 tokens"),
+        (["--sessions", "0"], "--sessions 0: must be from 1 to 10,000"),
         (["--seed", "-1"], "--seed -1: must be from 0 to 4294967295"),
-        (["--window", "0"], "--window 0: must be above 0"),
-        (["--window", "nan"], "--window nan: must be above 0"),
-        (["--warmup", "-1"], "--warmup -1: must be 0 or more seconds"),
+        (["--measure", "0"], "--measure 0: must be above 0"),
+        (["--measure", "nan"], "--measure nan: must be above 0"),
+        (["--warmup", "-1"], "--warmup -1: must be 0 or more"),
         (["--port", "70000"], "--port 70000: must be from 1 to 65535"),
         (["--token-scale", "3"], "--token-scale and --time-scale scale traces: name one with --trace"),
         (["--trace", str(SMALL_TRACE), "--time-scale", "-2"], "--time-scale -2: must be above 0"),
         (["--trace", "nowhere.json"], "--trace nowhere.json: No such file or directory"),
         (["--trace", "pyproject.toml"], r"--trace pyproject.toml: not JSON"),
-        (["--trace", str(SMALL_TRACE), "--token-scale", ".001"], r"the longest request has \d+ tokens, the model"),
+        (["--trace", str(SMALL_TRACE), "--token-scale", ".001"], r"the longest request has [\d,]+ tokens, the model"),
         (["--quick", "--full"], "--quick and --full: choose one"),
     ],
 )  # fmt: skip
@@ -162,7 +184,7 @@ def test_a_bad_option_is_one_line(tmp_path: Path, arguments: list[str], line: st
     app.command()(command.demo)
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["--out", str(tmp_path / "out"), *arguments])
     assert result.exit_code == 1
-    assert re.match(f"error: {line}", result.stderr), result.stderr
+    assert re.match(f"flashstate: {line}", result.stderr), result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
     assert not (tmp_path / "out").exists()
@@ -172,5 +194,5 @@ def test_an_output_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, errors = run(tmp_path / "file" / "out")
     assert code == 1
-    assert errors.startswith("error: ")
+    assert errors.startswith("flashstate: ")
     assert errors.count("\n") == 1

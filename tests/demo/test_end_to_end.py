@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flashstate.replay.record import Record, read_records
+from flashstate.replay.record import Record
+from flashstate.replay.run_log import measured_records
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(420)]
 
@@ -27,7 +28,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def records(out: Path) -> list[Record]:
-    return read_records(out / "records" / "flashstate.jsonl")
+    return measured_records(out / "records" / "flashstate.3.0.jsonl")
 
 
 def test_every_follow_up_turn_resumes_where_the_last_one_s_state_stood(records: list[Record]) -> None:

@@ -23,6 +23,11 @@ def make_options(**fields: Any) -> Options:
         ({"urls": ("localhost:8000",)}, "--url localhost:8000: must be like http://"),
         ({"traces": ()}, "name traces to replay, or a workload"),
         ({"workload": "math"}, "--workload math: reads no traces; leave out t.json"),
+        (
+            {"traces": (), "workload": "math", "measure_s": None},
+            "--workload math: goes on for ever; say for how long",
+        ),
+        ({"traces": (), "workload": "agents", "turns": 3}, "--turns 3: must be 4 or more"),
         ({"sessions": 0}, "--sessions 0: must be from 1 to 10,000"),
         ({"measure_s": 0.0}, "--measure 0: must be above 0"),
         ({"token_scale": float("nan")}, "--token-scale nan: must be above 0"),
@@ -73,3 +78,14 @@ def test_parameters_name_all_that_a_run_depends_on() -> None:
         ("traces", (Path("u.json"),)),
     ):  # fmt: skip
         assert make_options(**{field: value}).parameters((), "m") != base.parameters((), "m"), field
+
+
+def test_agents_are_a_fixed_piece_of_work_that_no_scale_changes() -> None:
+    agents = make_options(traces=(), workload="agents", turns=5, measure_s=None)
+    agents.check()
+    assert agents.read() == ()
+    work = agents.make_workload(())
+    assert (work.sessions, work.requests) == (2, 12)  # two agents of five turns, and a fork of two
+    scaled = replace(agents, token_scale=10.0, time_scale=10.0).make_workload(())
+    assert [list(scaled.plays(n)) for n in range(2)] == [list(work.plays(n)) for n in range(2)]
+    assert replace(agents, turns=6).parameters((), "m") != agents.parameters((), "m")

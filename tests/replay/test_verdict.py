@@ -21,10 +21,11 @@ def make_request(measured: bool = True, **fields: Any) -> Event:
     return {"event": "request", "measured": measured, "says_cached": True} | record | fields
 
 
-def make_closed(s: float = 12.0, stopped: str | None = None, restarts: int = 0) -> Event:
+def make_closed(s: float = 12.0, stopped: str | None = None, restarts: int = 0, over: bool = False) -> Event:
     return {
         "event": "closed",
         "s": s,
+        "over": over,
         "stopped": stopped,
         "restarts": restarts,
         "missed_tokens": None,
@@ -56,6 +57,16 @@ def test_every_reason_is_said_at_once() -> None:
         "100.0% of the measured requests failed, 5% may: stall 1 (such as stall: nothing for 9 s)",
         "a server restarted 2 times during the run",
     ]
+
+
+def test_work_with_an_end_is_measured_to_it() -> None:
+    assert verdict(make_request(), make_closed(5.0, over=True)) == []
+    whole = PARAMETERS | {"measure_s": None}
+    assert reasons(make_totals(make_request(), make_closed(5.0, over=True)), whole) == []
+    (why,) = reasons(make_totals(make_request(), make_closed(50.0, "interrupted")), whole)
+    assert why == "not all the work was done: interrupted"
+    (why,) = reasons(make_totals(make_request()), whole)  # killed
+    assert why == "not all the work was done"
 
 
 def test_as_many_may_fail_as_was_said() -> None:

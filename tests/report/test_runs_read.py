@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flashstate.replay.record import Record, write_records
+from flashstate.replay.record import Record
 from flashstate.report.runs.read import labelled, read_runs
 from flashstate.report.runs.request import Run
 from flashstate.report.simulation import ReportError
@@ -23,8 +24,7 @@ def test_what_the_replay_writes_is_read_back(tmp_path: Path) -> None:
     written = Record(
         "play/agent-1", 3, "edit", 1000, 600, 800, 120, 1.0, 3.0, 10.0, 13.0, "stall: nothing for 5 s"
     )
-    write_records([written], tmp_path / "r.jsonl")
-    (request,) = read_one(tmp_path / "r.jsonl").requests
+    (request,) = read_one(write_lines(tmp_path / "r.jsonl", [asdict(written)])).requests
     assert (request.session, request.agent, request.turn, request.kind) == ("play", "agent-1", 3, "edit")
     assert (request.start_s, request.first_s, request.end_s) == (10.0, 11.0, 13.0)
     assert (request.prompt_tokens, request.cached_tokens, request.output_tokens) == (1000, 600, 120)

@@ -6,9 +6,8 @@ import asyncio
 import shlex
 import sys
 import tempfile
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -19,18 +18,19 @@ from flashstate.bench.engine import started
 from flashstate.bench.error import BenchError
 from flashstate.bench.findings import findings
 from flashstate.bench.folder import alone
+from flashstate.bench.head import BENCH_FILE, head
 from flashstate.bench.launch import CHUNK_TOKENS
-from flashstate.bench.machine import check_vllm, machine, versions
-from flashstate.bench.options import TOKEN_SCALE, Options, least_blocks
+from flashstate.bench.machine import check_vllm
+from flashstate.bench.options import TOKEN_SCALE, Options
 from flashstate.bench.page import write_report
 from flashstate.bench.result import Results, RunKey
 from flashstate.bench.run import Bench, Interrupted, run_all
-from flashstate.bench.screen import Screen
+from flashstate.bench.screen import RunsScreen
 from flashstate.bench.table import tables
 from flashstate.bench.turns import turns
 from flashstate.console import CTRL_C, fail, reason
 from flashstate.models.tiny import write_tiny_model
-from flashstate.replay.command import GapsName, WorkloadName
+from flashstate.replay.command import WORKLOAD_HELP, GapsName, WorkloadName, window
 from flashstate.replay.open_files import allow_connections
 from flashstate.replay.options import OptionError
 from flashstate.replay.options import Options as ReplayOptions
@@ -73,11 +73,14 @@ def bench(
     chunk: Annotated[
         int, typer.Option(metavar="TOKENS", help="Of one prompt in a step; a step takes two.")
     ] = CHUNK_TOKENS,
-    workload: Annotated[
-        WorkloadName, typer.Option(help="math: long answers. edits: conversations that are edited.")
-    ] = WorkloadName.TRACES,
-    warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 30.0,
-    measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 50.0,
+    workload: Annotated[WorkloadName, typer.Option(help=WORKLOAD_HELP)] = WorkloadName.TRACES,
+    turns: Annotated[int, typer.Option(metavar="N", help="Of each of `agents`.")] = ReplayOptions.turns,
+    warmup: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds before what is measured (30; agents: 0).")
+    ] = None,
+    measure: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds to measure (50; agents: all the work).")
+    ] = None,
     gaps: Annotated[
         GapsName, typer.Option(help="How recorded gaps are read, as by `replay`.")
     ] = GapsName.THINK_ONLY,
@@ -100,9 +103,10 @@ def bench(
     ] = Path("bench-out"),
 ) -> None:
     """Compare engines at several loads: the same agents, model and cache, in turns. The same command goes on."""
+    warmup_s, measure_s = window(workload, warmup, measure, (30.0, 50.0))
     replay = ReplayOptions(
-        ("http://localhost",), 1, tuple(traces or ()), workload.value, warmup_s=warmup, measure_s=measure,
-        gaps=gaps.value, token_scale=token_scale, time_scale=time_scale, seed=seed, token_ids=token_ids,
+        ("http://localhost",), 1, tuple(traces or ()), workload.value, warmup_s=warmup_s, measure_s=measure_s,
+        gaps=gaps.value, token_scale=token_scale, time_scale=time_scale, seed=seed, token_ids=token_ids, turns=turns,
     )  # fmt: skip
     try:
         options = Options.read(out, engines, sessions, repeat, model, cache, chunk, replay, prefill_cost)
@@ -119,8 +123,8 @@ def _bench(options: Options) -> int:
     if started(options.engines):
         check_vllm()
     traces = options.replay.read()
-    most_tokens = options.replay.make_workload(traces).most_tokens
-    _check_length(options, most_tokens)
+    most_tokens = options.most_tokens(traces)
+    options.check_length(most_tokens)
     with alone(options.out):
         return _compare(options, traces, most_tokens, console)
 
@@ -129,17 +133,18 @@ def _compare(options: Options, traces: tuple[Session, ...], most_tokens: int, co
     """In a folder of our own. Returns the exit code."""
     allow_connections(2 * max(options.loads))
     command = without_passwords(shlex.join(["flashstate", *sys.argv[1:]]))
-    results = Results.open(options.out / "bench.json", _head(options, traces, command))
+    results = Results.open(options.out / BENCH_FILE, head(options, traces, command))
     missing = [
         key
         for turn in turns(options)
         for load in turn.loads
         if (key := RunKey(turn.engine.name, load, turn.repeat)) not in results.runs
     ]
-    seconds = options.replay.warmup_s + options.replay.measure_s
+    seconds = options.seconds
     if missing:
+        lasting = "all the work" if seconds is None else f"{seconds:g} s"
         console.print(
-            f"{len(missing)} runs of {seconds:g} s: {len(options.engines)} engines, {len(options.loads)} loads, "
+            f"{len(missing)} runs of {lasting}: {len(options.engines)} engines, {len(options.loads)} loads, "
             f"{options.repeat} {'times' if options.repeat > 1 else 'time'}; "
             f"{options.model} model (random weights), {options.blocks} blocks",
             highlight=False,
@@ -149,7 +154,7 @@ def _compare(options: Options, traces: tuple[Session, ...], most_tokens: int, co
         with tempfile.TemporaryDirectory(prefix="flashstate-model-") as folder:
             tiny = write_tiny_model(options.model, Path(folder) / options.model)
             bench = Bench(options, traces, most_tokens, tiny, divide(available_cores()), command)
-            with Screen(console, len(missing), seconds) as screen:
+            with RunsScreen(console, len(missing), seconds) as screen:
                 invalid = asyncio.run(run_all(bench, results, screen))
     except (KeyboardInterrupt, asyncio.CancelledError, Interrupted):
         code = CTRL_C
@@ -182,31 +187,3 @@ def _tell(options: Options, results: Results, console: Console) -> None:
     console.print()
     console.print(f"figures: {results.path}", highlight=False, soft_wrap=True)
     console.print(f"report:  {page}", highlight=False, soft_wrap=True)
-
-
-def _head(options: Options, traces: Any, command: str) -> dict[str, Any]:
-    """What the comparison is. `options` decides whether a run belongs to it."""
-    replay = options.replay.parameters(traces, "")
-    shared = {key: value for key, value in replay.items() if key not in ("urls", "model", "sessions")}
-    return {
-        "command": command,
-        "date": datetime.now().astimezone().isoformat("T", "seconds"),
-        "machine": machine(),
-        "versions": versions(),
-        "options": {**options.as_json(), "replay": shared},
-    }
-
-
-def _check_length(options: Options, most_tokens: int) -> None:
-    """Raises BenchError for requests that the model or the cache cannot hold."""
-    family = options.family
-    if started(options.engines) and most_tokens > family.max_model_len:
-        raise BenchError(
-            f"the longest request has {most_tokens:,} tokens, the model takes {family.max_model_len:,}: "
-            "give a larger --token-scale"
-        )
-    least = least_blocks(most_tokens, family)
-    if started(options.engines) and options.blocks < least:
-        raise BenchError(
-            f"--cache {options.blocks}: the longest request, {most_tokens:,} tokens, needs {least} blocks"
-        )

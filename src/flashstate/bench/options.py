@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from flashstate.bench.engine import Engine, chosen, known
+from flashstate.bench.engine import Engine, chosen, known, started
 from flashstate.bench.error import BenchError
 from flashstate.bench.result import safe_name
 from flashstate.console import whole_number
@@ -17,6 +17,7 @@ from flashstate.cost_file import CostFileError, read_prefill_cost
 from flashstate.models.tiny import FAMILIES, Family
 from flashstate.replay.options import MOST_SESSIONS, OptionError
 from flashstate.replay.options import Options as ReplayOptions
+from flashstate.traces.session import Session
 
 COMPARABLE: Final = tuple(name for name, family in FAMILIES.items() if family.mixer != "kda")
 """The tiny models that stock vLLM can serve on a CPU too."""
@@ -28,7 +29,10 @@ _LEAST_BLOCKS: Final = 64
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a comparison. Times in seconds. `replay`: of every run, but for URL, sessions and seed."""
+    """The options of a comparison. Times in seconds. `replay`: of every run, but for URL, sessions and seed.
+
+    `port`: of the servers, on loopback; None: a free one each.
+    """
 
     out: Path
     engines: tuple[Engine, ...]
@@ -40,6 +44,7 @@ class Options:
     """Tokens of one prompt in a step, at most."""
     replay: ReplayOptions
     cost_file: Path | None = None
+    port: int | None = None
 
     @classmethod
     def read(
@@ -78,6 +83,32 @@ class Options:
     def cost(self) -> PrefillCostModel | None:
         """What prefill costs here, if somebody has measured it."""
         return None if self.cost_file is None else read_prefill_cost(self.cost_file)
+
+    @property
+    def seconds(self) -> float | None:
+        """What a run takes, its server's start apart; None: as long as its work."""
+        return None if self.replay.measure_s is None else self.replay.warmup_s + self.replay.measure_s
+
+    def most_tokens(self, traces: tuple[Session, ...]) -> int:
+        """Prompt and output of the longest request of any run."""
+        runs = (self.of_run("", load, number) for load in self.loads for number in range(self.repeat))
+        return max(run.make_workload(traces).most_tokens for run in runs)
+
+    def check_length(self, most_tokens: int) -> None:
+        """Raises BenchError for requests that the model or the cache cannot hold."""
+        if not started(self.engines):
+            return
+        if most_tokens > self.family.max_model_len:
+            raise BenchError(
+                f"the longest request has {most_tokens:,} tokens, the model takes {self.family.max_model_len:,}: "
+                "give a larger --token-scale"
+            )
+        least = least_blocks(most_tokens, self.family)
+        if self.blocks < least:
+            raise BenchError(
+                f"--cache {self.blocks}: the longest request, {most_tokens:,} tokens, needs {least} blocks of "
+                f"{self.family.block_size} tokens; give that or more"
+            )
 
     def of_run(self, url: str, sessions: int, repeat: int) -> ReplayOptions:
         """One run's: the same agents do the same for every engine; each repeat has others."""

@@ -24,6 +24,9 @@ class RunKey:
     sessions: int
     repeat: int
 
+    def __str__(self) -> str:
+        return f"{self.engine}, {self.sessions} sessions, repeat {self.repeat + 1}"
+
     @property
     def stem(self) -> str:
         """The name of its files."""

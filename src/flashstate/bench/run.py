@@ -85,6 +85,7 @@ class _Runner:
         engine = turn.engine
         self._screen.starting(engine.name)
         async with self._serving(engine, turn.repeat) as (url, server, start_s):
+            self._screen.serving(engine.name, start_s)
             for number, sessions in enumerate(loads):
                 if number and server is not None:
                     await _empty(engine, url)
@@ -103,8 +104,8 @@ class _Runner:
             self._screen.finished(found)
             return
         why = "; ".join(found.summary["reasons"])
-        self.invalid.append(f"{found.key.engine}, {found.key.sessions} sessions: {why}")
-        self._screen.failed(self.invalid[-1])
+        self.invalid.append(f"{found.key}: {why}")
+        self._screen.failed(found.key, why)
 
     @contextlib.asynccontextmanager
     async def _serving(
@@ -115,7 +116,8 @@ class _Runner:
         if engine.url is not None:
             yield engine.url, None, None
             return
-        bench, options, port = self._bench, self._bench.options, free_port()
+        bench, options = self._bench, self._bench.options
+        port = options.port or free_port()
         server = Server(
             engine.name,
             serve_command(

@@ -6,6 +6,7 @@ from typing import Final
 
 from flashstate.bench.error import BenchError
 from flashstate.bench.options import least_blocks
+from flashstate.console import whole_number
 from flashstate.models.tiny import Family
 from flashstate.replay.plan import Workload
 
@@ -21,22 +22,18 @@ Less where work is endless: its sessions are counted at their mean length, and p
 def cache_blocks(setting: str, workload: Workload, family: Family) -> int:
     """Blocks for `setting`: small, large (all of a fixed piece of work fits), or a number.
 
-    Raises BenchError for anything else, and for a cache that cannot hold the longest request.
+    Raises BenchError for anything else.
     """
-    least = least_blocks(workload.most_tokens, family)
     if setting == "small":
+        least = least_blocks(workload.most_tokens, family)
         share = _SMALL_SHARE if workload.requests is not None else _SMALL_SHARE_ENDLESS
         return max(least, round(share * working_set(workload, family)))
     if setting == "large":
         return 2 * _everything(workload, family)
-    if not setting.isascii() or not setting.isdigit():
-        raise BenchError(f"--cache {setting}: choose small, large, or a number of blocks")
-    if int(setting) < least:
-        raise BenchError(
-            f"--cache {setting}: the longest request, {workload.most_tokens} tokens, needs {least} blocks of "
-            f"{family.block_size} tokens; give that or more"
-        )
-    return int(setting)
+    blocks = whole_number(setting)
+    if blocks is None:
+        raise BenchError(f"--cache {setting[:40]}: choose small, large, or a number of blocks")
+    return blocks
 
 
 def working_set(workload: Workload, family: Family) -> int:

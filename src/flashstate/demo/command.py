@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
 import sys
 import tempfile
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -15,18 +13,24 @@ import typer
 from rich.console import Console
 
 from flashstate.bench.cores import available_cores, divide
-from flashstate.bench.engine import engines
 from flashstate.bench.error import BenchError
+from flashstate.bench.folder import alone
+from flashstate.bench.head import BENCH_FILE, head
 from flashstate.bench.machine import check_vllm
+from flashstate.bench.result import Results
+from flashstate.bench.run import Bench, Interrupted, run_all
 from flashstate.bench.server import check_port
-from flashstate.console import CTRL_C, interrupts
+from flashstate.console import CTRL_C, fail, reason
 from flashstate.demo.cache import cache_blocks
 from flashstate.demo.comparison import Comparison
 from flashstate.demo.options import Options
-from flashstate.demo.run import run_all
-from flashstate.demo.screen import Screen
+from flashstate.demo.screen import EnginesScreen
 from flashstate.models.tiny import write_tiny_model
+from flashstate.replay.open_files import allow_connections
+from flashstate.replay.options import OptionError
+from flashstate.replay.run_log import LogError
 from flashstate.report.table import comparison as comparison_table
+from flashstate.traces.session import Session, TraceError
 
 
 def demo(
@@ -38,7 +42,7 @@ def demo(
     model: Annotated[str, typer.Option(help="Family of the tiny model: gdn, mamba2, ...")] = "gdn",
     out: Annotated[Path, typer.Option(help="Folder for results, records, report, logs.")] = Path("demo-out"),
     trace: Annotated[
-        list[Path] | None, typer.Option(help="Weka JSON traces to replay (default: synthetic agents).")
+        list[Path] | None, typer.Option(help="Traces to replay, in any format (default: synthetic agents).")
     ] = None,
     token_scale: Annotated[
         float | None, typer.Option(help="Divide trace tokens by this (default: 27.2).")
@@ -52,7 +56,7 @@ def demo(
     warmup: Annotated[
         float | None, typer.Option(help="Seconds not measured (default: 0; traces: 20).")
     ] = None,
-    window: Annotated[
+    measure: Annotated[
         float | None, typer.Option(help="Seconds measured (default: all the work; traces: 45).")
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port on loopback (default: a free one).")] = None,
@@ -60,92 +64,86 @@ def demo(
     """Compare stock vLLM with FlashState: the same agents, model and cache, side by side."""
     options = Options(
         out, model, quick, full, (*(trace or ()), *(more_traces or ())), token_scale, time_scale, sessions, seed, cache,
-        warmup, window, port,
+        warmup, measure, port,
     )  # fmt: skip
-    raise typer.Exit(run_demo(options, Console(), Console(stderr=True)))
-
-
-def run_demo(options: Options, console: Console, errors: Console) -> int:
-    """Runs the demo; returns the exit code. Errors that a user can understand are printed, not raised."""
-    comparison = None
     try:
-        comparison = _prepare(options)
-        _introduce(comparison, console)
-        with tempfile.TemporaryDirectory(prefix="flashstate-model-") as folder:
-            model = write_tiny_model(options.model, Path(folder) / options.model)
-            with Screen(console, [engine.name for engine in comparison.engines]) as screen:
-                asyncio.run(_interruptible(comparison, model, screen))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        _report(comparison, console)
-        errors.print(f"interrupted{_kept(comparison)}", style="yellow", highlight=False, soft_wrap=True)
-        return CTRL_C
-    except (BenchError, OSError) as error:
-        _report(comparison, console)
-        errors.print("error:", style="bold red", end=" ")
-        errors.print(f"{error}{_kept(comparison)}", markup=False, highlight=False, soft_wrap=True)
-        return 1
-    _report(comparison, console)
-    return 0
+        raise typer.Exit(_demo(options, Console()))
+    except (BenchError, OptionError, LogError, OSError) as error:
+        fail(reason(error, out))
+    except TraceError as error:
+        fail(f"--trace {error}")
 
 
-def _prepare(options: Options) -> Comparison:
-    """Checks all that can be checked before a server is started."""
+def _demo(options: Options, console: Console) -> int:
+    """Checks all that can be checked before a server is started, and runs. Returns the exit code."""
     options.check()
-    workload = options.workload()
-    family = options.family
-    if workload.most_tokens > family.max_model_len:
-        raise BenchError(
-            f"the longest request has {workload.most_tokens} tokens, the model takes {family.max_model_len}: "
-            "give a larger --token-scale"
-        )
-    blocks = cache_blocks(options.cache, workload, family)
+    traces = options.replay.read()
+    workload = options.replay.make_workload(traces)
+    blocks = cache_blocks(options.cache, workload, options.family)
+    bench = options.bench(blocks)
+    bench.check_length(workload.most_tokens)
     check_vllm()
     if options.port is not None:
         check_port(options.port)
-    options.out.mkdir(parents=True, exist_ok=True)
-    return Comparison(
-        options,
-        command=shlex.join(["flashstate", *sys.argv[1:]]),
-        date=datetime.now().astimezone().isoformat("T", "seconds"),
-        workload=workload,
-        blocks=blocks,
-        engines=engines(full=options.full),
-    )
+    with alone(options.out):
+        allow_connections(2 * workload.sessions)
+        command = shlex.join(["flashstate", *sys.argv[1:]])
+        results = Results(options.out / BENCH_FILE, head(bench, traces, command))
+        comparison = Comparison(bench, workload, results, options.cache)
+        _introduce(comparison, console)
+        return _run(comparison, traces, console)
 
 
-async def _interruptible(comparison: Comparison, model: Path, screen: Screen) -> None:
-    """Runs the engines; a terminal that closes, or a `kill`, ends them in good order, as Ctrl-C does."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    for number in interrupts():
-        with contextlib.suppress(ValueError):  # not in the main thread
-            loop.add_signal_handler(number, task.cancel)
-    await run_all(comparison, model, divide(available_cores()), screen)
+def _run(comparison: Comparison, traces: tuple[Session, ...], console: Console) -> int:
+    options, work = comparison.options, comparison.workload
+    model, seconds = options.model, options.seconds
+    total = float(work.requests or 0) if seconds is None else seconds
+    names = [engine.name for engine in options.engines]
+    invalid: list[str] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="flashstate-model-") as folder:
+            tiny = write_tiny_model(model, Path(folder) / model)
+            bench = Bench(
+                options, traces, work.most_tokens, tiny, divide(available_cores()), comparison.made.head["command"]
+            )  # fmt: skip
+            with EnginesScreen(console, names, total, by_time=seconds is not None) as screen:
+                invalid = asyncio.run(run_all(bench, comparison.made, screen))
+    except (KeyboardInterrupt, asyncio.CancelledError, Interrupted):
+        _report(comparison, console)
+        fail(f"interrupted{_kept(comparison)}", CTRL_C)
+    except (BenchError, OSError) as error:
+        _report(comparison, console)
+        fail(reason(error, options.out) + _kept(comparison))
+    _report(comparison, console)
+    if invalid:
+        fail("\n".join(f"not valid, and in no figure: {run}" for run in invalid) + _kept(comparison))
+    return 0
 
 
 def _introduce(comparison: Comparison, console: Console) -> None:
     options, work = comparison.options, comparison.workload
     amount = f"{work.requests} requests of " if work.requests is not None else ""
-    what = "recorded traces" if options.traces else "synthetic agents"
+    what = "recorded traces" if options.replay.traces else "synthetic agents"
     console.print(
-        f"{options.family.name} model (random weights), cache of {comparison.blocks} blocks of "
-        f"{options.family.block_size} tokens, {amount}{work.sessions} sessions ({what}, seed {options.seed})",
+        f"{options.family.name} model (random weights), cache of {options.blocks} blocks of "
+        f"{options.family.block_size} tokens, {amount}{work.sessions} sessions ({what}, seed {options.replay.seed})",
         highlight=False,
     )
 
 
-def _report(comparison: Comparison | None, console: Console) -> None:
-    if comparison is None or not comparison.runs:
+def _report(comparison: Comparison, console: Console) -> None:
+    if not comparison.made.runs:
         return
+    comparison.write()
     console.print()
-    console.print(comparison_table(comparison.results(), comparison.captions))
+    console.print(comparison_table(comparison.results, comparison.captions))
     console.print()
     console.print(f"report:  {comparison.options.out / 'report.html'}", highlight=False)
     console.print(f"figures: {comparison.options.out / 'results.json'}", highlight=False)
 
 
-def _kept(comparison: Comparison | None) -> str:
-    if comparison is None or not comparison.runs:
+def _kept(comparison: Comparison) -> str:
+    if not comparison.made.runs:
         return ""
     path = comparison.options.out / "results.json"
     return f"\n{path} has {', '.join(comparison.runs)}; missing: {', '.join(comparison.missing)}"

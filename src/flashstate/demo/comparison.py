@@ -1,19 +1,21 @@
-"""The runs so far, as results for people and other tools; kept on disk as each engine finishes."""
+"""The runs that a comparison has, side by side for people, and as results.json for other tools."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
-from flashstate.bench.compare import best_setting
+from flashstate.bench.compare import Comparison as Compared
 from flashstate.bench.engine import Engine
-from flashstate.bench.machine import machine, versions
+from flashstate.bench.options import Options
+from flashstate.bench.result import Result
+from flashstate.bench.result import Results as Runs
 from flashstate.demo.curves import curves
-from flashstate.demo.options import Options
-from flashstate.demo.summary import errors_by_kind, summarise
-from flashstate.replay.driver import Replay
+from flashstate.demo.summary import summarise
 from flashstate.replay.plan import Workload
-from flashstate.replay.record import write_records
+from flashstate.replay.record import Record
+from flashstate.replay.run_log import measured_records
 from flashstate.report.engine import EngineResult
 from flashstate.report.html import write_html
 from flashstate.report.results import FLASHSTATE, STOCK, STOCK_BEST, Results
@@ -21,118 +23,126 @@ from flashstate.report.results import FLASHSTATE, STOCK, STOCK_BEST, Results
 
 @dataclass(frozen=True)
 class Run:
-    """One engine's replay."""
+    """One engine's run: what the comparison says of it, and its measured requests."""
 
     engine: Engine
-    replay: Replay
-    result: EngineResult
-    start_s: float  # how long its server took to start
+    found: Result
+    records: tuple[Record, ...]
+
+    @cached_property
+    def figures(self) -> EngineResult:
+        """For people."""
+        summary = self.found.summary
+        return summarise(self.records, summary["measured_s"], summary["missed_tokens"])
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values."""
+        summary = self.found.summary
+        return {
+            "settings": list(self.engine.arguments),
+            "server_start_s": round(self.found.start_s or 0.0, 1),
+            "measured_s": round(summary["measured_s"], 2),
+            "requests": summary["requests"]["measured"],
+            "errors": summary["errors"],
+            **self.figures.to_json(),
+        }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Comparison:
-    """Collects runs. `date` is ISO 8601."""
+    """Looks into runs of one load, made once. `cache`: how the user named the cache's size."""
 
     options: Options
-    command: str
-    date: str
     workload: Workload
-    blocks: int
-    engines: tuple[Engine, ...]
-    runs: dict[str, Run] = field(default_factory=dict)
+    made: Runs
+    cache: str
 
-    def add(self, engine: Engine, replay: Replay, start_s: float) -> None:
-        """Takes a run and brings the files up to date."""
-        self.runs[engine.name] = Run(engine, replay, summarise(replay), start_s)
-        write_records(replay.records, self.options.out / "records" / f"{engine.name}.jsonl")
-        self.write()
+    @cached_property
+    def runs(self) -> Mapping[str, Run]:
+        """Those there are, by engine, in the order of engines. Reads the records: raises LogError, OSError."""
+        found = {key.engine: result for key, result in self.made.runs.items()}
+        return {
+            engine.name: Run(
+                engine,
+                found[engine.name],
+                tuple(measured_records(found[engine.name].key.records(self.options.out))),
+            )
+            for engine in self.options.engines
+            if engine.name in found
+        }
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Engines that have not been measured."""
+        return tuple(engine.name for engine in self.options.engines if engine.name not in self.runs)
 
     def write(self) -> None:
-        """Writes results.json and report.html, with what there is."""
-        results, shown = self.results(), self._shown()
+        """Writes results.json and report.html."""
+        results, shown = self.results, self._shown
         results.write(self.options.out / "results.json")
         plots = {
-            name: curves(run.replay) for name, run in shown.items() if name != STOCK_BEST or self._differ()
+            name: curves(run.records) for name, run in shown.items() if name != STOCK_BEST or self._differ
         }
         write_html(self.options.out / "report.html", results, self.captions, plots)
 
+    @cached_property
     def results(self) -> Results:
         """The figures of stock, of the best stock setting, and of FlashState."""
-        family = self.options.family
+        family, head = self.options.family, self.made.head
         return Results(
-            command=self.command,
-            date=self.date,
-            machine=machine(),
-            versions=versions(),
+            command=head["command"],
+            date=head["date"],
+            machine=head["machine"],
+            versions=head["versions"],
             model={"family": family.name, "architecture": _architecture(family.config), "weights": "random"},
             cache={
-                "setting": self.options.cache,
-                "blocks": self.blocks,
+                "setting": self.cache,
+                "blocks": self.options.blocks,
                 "block_size": family.block_size,
                 "checkpoint_blocks": family.checkpoint_blocks,
             },
             workload={**self.workload.description, **self._how_it_went()},
-            engines={name: run.result for name, run in self._shown().items()},
+            engines={name: run.figures for name, run in self._shown.items()},
         )
 
     @property
     def captions(self) -> Mapping[str, str]:
         """How each of the engines shown is set, and how many of its requests failed, if any."""
-        captions = {name: run.engine.caption for name, run in self._shown().items()}
-        if STOCK_BEST in captions and not self._differ():
+        captions = {name: run.engine.caption for name, run in self._shown.items()}
+        if STOCK_BEST in captions and not self._differ:
             captions[STOCK_BEST] = "the default is the best"
-        for name, run in self._shown().items():
-            failed = sum(errors_by_kind(run.replay.measured).values())
-            if failed:
-                captions[name] += f", {failed} of {len(run.replay.measured)} requests failed"
+        for name, run in self._shown.items():
+            requests = run.found.summary["requests"]
+            if requests["failed"]:
+                captions[name] += f", {requests['failed']} of {requests['measured']} requests failed"
         return captions
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """Engines that have not been measured."""
-        return tuple(engine.name for engine in self.engines if engine.name not in self.runs)
-
     def _shown(self) -> dict[str, Run]:
-        stock = [run for run in self.runs.values() if run.engine.mode == "observe"]
+        """Stock's best is known when all of its settings have been measured."""
+        stock = [engine.name for engine in self.options.engines if engine.is_stock]
         shown = {STOCK: self.runs[STOCK]} if STOCK in self.runs else {}
-        if len(stock) == sum(engine.mode == "observe" for engine in self.engines):
-            shown[STOCK_BEST] = best(stock)
+        (load,) = self.options.loads
+        best = Compared(self.made.runs).best(stock, load)
+        if best is not None and self.runs.keys() >= set(stock):
+            shown[STOCK_BEST] = self.runs[best]
         if FLASHSTATE in self.runs:
             shown[FLASHSTATE] = self.runs[FLASHSTATE]
         return shown
 
+    @property
     def _differ(self) -> bool:
-        return self._shown()[STOCK_BEST].engine.name != STOCK
+        return self._shown[STOCK_BEST].engine.name != STOCK
 
     def _how_it_went(self) -> dict[str, object]:
-        window, runs, shown = self.options.window, self.runs, self._shown()
+        replay, shown = self.options.replay, self._shown
         return {
-            "warmup_s": window.warmup_s,
-            "window_s": window.measure_s,
+            "warmup_s": replay.warmup_s,
+            "window_s": replay.measure_s,
             "stock_best": shown[STOCK_BEST].engine.name if STOCK_BEST in shown else None,
             "missing": list(self.missing),
-            "runs": {name: _run(run) for name, run in runs.items()},
+            "runs": {name: run.as_json() for name, run in self.runs.items()},
         }
-
-
-def best(stock: list[Run]) -> Run:
-    """The setting with the highest prompt throughput; among those within 1% of it, the best hit rate."""
-    found = {
-        number: (run.result.prompt_tokens_per_min, run.result.hit_rate or 0.0)
-        for number, run in enumerate(stock)
-    }
-    return stock[best_setting(found)]
-
-
-def _run(run: Run) -> dict[str, object]:
-    return {
-        "settings": list(run.engine.arguments),
-        "server_start_s": round(run.start_s, 1),
-        "measured_s": round(run.replay.closed_s - run.replay.opened_s, 2),
-        "requests": len(run.replay.measured),
-        "errors": errors_by_kind(run.replay.measured),
-        **run.result.to_json(),
-    }
 
 
 def _architecture(config: Mapping[str, object]) -> object:

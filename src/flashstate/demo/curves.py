@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from flashstate.replay.driver import Replay
+from collections.abc import Sequence
+
+from flashstate.replay.record import Record
 from flashstate.report.html import Curves
 
 
-def curves(run: Replay) -> Curves:
+def curves(records: Sequence[Record]) -> Curves:
     """Recomputed tokens piling up request by request, and the share of requests by time to first token."""
-    answered = [record for record in run.measured if record.error is None]
+    answered = [record for record in records if record.error is None]
     piled, total = [(0.0, 0.0)], 0
     for number, record in enumerate(sorted(answered, key=lambda record: record.end_s), start=1):
         total += record.recomputed_tokens

@@ -1,24 +1,27 @@
-"""What a user asked the demo to do, checked."""
+"""What a user asked the demo to do, checked, as options of a comparison."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+from flashstate.bench.engine import engines
 from flashstate.bench.error import BenchError
+from flashstate.bench.launch import CHUNK_TOKENS
 from flashstate.bench.options import COMPARABLE, TOKEN_SCALE
+from flashstate.bench.options import Options as BenchOptions
 from flashstate.models.tiny import FAMILIES, Family
-from flashstate.replay.driver import Window
-from flashstate.replay.plan import Workload
-from flashstate.replay.recorded import RecordedWorkload, Scale
-from flashstate.replay.synthetic import Shape, SyntheticWorkload
-from flashstate.traces.session import Session, TraceError
-from flashstate.traces.weka import read_weka
+from flashstate.replay.options import AGENTS, TRACES
+from flashstate.replay.options import Options as ReplayOptions
+
+T = TypeVar("T")
 
 TIME_SCALE: Final = 8.0
-TRACE_SESSIONS: Final = 12
+_AGENTS: Final = 8
+_RECORDED: Final = 12
+"""Sessions at a time."""
+_QUICK_TURNS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,11 @@ class Options:
     seed: int = 1
     cache: str = "small"
     warmup_s: float | None = None
-    window_s: float | None = None
+    measure_s: float | None = None
     port: int | None = None
 
     def check(self) -> None:
-        """Raises BenchError for the first option that makes no sense."""
+        """Raises BenchError or OptionError for the first option that makes no sense."""
         if self.model not in COMPARABLE:
             known = ", ".join(COMPARABLE)
             why = "stock vLLM cannot serve it on a CPU, so there is nothing to compare; " * (
@@ -51,50 +54,54 @@ class Options:
             raise BenchError("--quick and --full: choose one")
         if not self.traces and (self.token_scale is not None or self.time_scale is not None):
             raise BenchError("--token-scale and --time-scale scale traces: name one with --trace")
-        _above("--token-scale", self.token_scale)
-        _above("--time-scale", self.time_scale)
-        _above("--window", self.window_s)
-        if self.warmup_s is not None and not 0 <= self.warmup_s < math.inf:
-            raise BenchError(f"--warmup {self.warmup_s:g}: must be 0 or more seconds")
-        if self.sessions is not None and not 1 <= self.sessions <= 1000:
-            raise BenchError(f"--sessions {self.sessions}: must be from 1 to 1000")
-        if not 0 <= self.seed < 2**32:
-            raise BenchError(f"--seed {self.seed}: must be from 0 to 4294967295")
         if self.port is not None and not 1 <= self.port <= 65535:
             raise BenchError(f"--port {self.port}: must be from 1 to 65535")
+        self.replay.check()
 
     @property
     def family(self) -> Family:
         """The tiny model to serve."""
         return FAMILIES[self.model]
 
-    def workload(self) -> Workload:
-        """The work to put before each engine. Raises BenchError for a trace that cannot be read."""
-        if not self.traces:
-            shape = Shape(sessions=self.sessions or Shape.sessions, turns=5 if self.quick else Shape.turns)
-            return SyntheticWorkload(shape, self.seed)
-        scale = Scale(self.token_scale or TOKEN_SCALE, self.time_scale or TIME_SCALE)
-        traces = tuple(_read(path) for path in self.traces)
-        return RecordedWorkload(
-            traces, scale, self.sessions or TRACE_SESSIONS, self.seed, self.window.warmup_s
+    @property
+    def replay(self) -> ReplayOptions:
+        """The work to put before each engine: of agents all of it, of traces, which go on for ever, a time."""
+        warmup_s, measure_s = self._window
+        return ReplayOptions(
+            ("http://localhost",),
+            _or(self.sessions, _RECORDED if self.traces else _AGENTS),
+            self.traces,
+            TRACES if self.traces else AGENTS,
+            warmup_s=_or(self.warmup_s, warmup_s),
+            measure_s=measure_s if self.measure_s is None else self.measure_s,
+            token_scale=_or(self.token_scale, TOKEN_SCALE),
+            time_scale=_or(self.time_scale, TIME_SCALE),
+            seed=self.seed,
+            token_ids=f"16:{self.family.vocab_size}",  # the special tokens come first
+            turns=_QUICK_TURNS if self.quick else ReplayOptions.turns,
+        )
+
+    def bench(self, blocks: int) -> BenchOptions:
+        """The comparison: every engine once, at one load, with so many blocks of cache."""
+        replay = self.replay
+        return BenchOptions(
+            self.out,
+            engines(full=self.full),
+            (replay.sessions,),
+            1,
+            self.model,
+            blocks,
+            CHUNK_TOKENS,
+            replay,
+            port=self.port,
         )
 
     @property
-    def window(self) -> Window:
-        """What is measured. Work with an end is measured whole; traces go on for ever, so for a time."""
+    def _window(self) -> tuple[float, float | None]:
         if not self.traces:
-            return Window(self.warmup_s or 0.0, self.window_s)
-        warmup_s = self.warmup_s if self.warmup_s is not None else (10.0 if self.quick else 20.0)
-        return Window(warmup_s, self.window_s or (25.0 if self.quick else 45.0))
+            return 0.0, None
+        return (10.0, 25.0) if self.quick else (20.0, 45.0)
 
 
-def _above(option: str, value: float | None) -> None:
-    if value is not None and not 0 < value < math.inf:
-        raise BenchError(f"{option} {value:g}: must be above 0")
-
-
-def _read(path: Path) -> Session:
-    try:
-        return read_weka(path)
-    except TraceError as error:
-        raise BenchError(f"--trace {error}") from None
+def _or(given: T | None, otherwise: T) -> T:
+    return otherwise if given is None else given

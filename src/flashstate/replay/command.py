@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -38,6 +38,20 @@ class WorkloadName(StrEnum):
     TRACES = "traces"
     MATH = "math"
     EDITS = "edits"
+    AGENTS = "agents"
+
+
+WORKLOAD_HELP: Final = (
+    "math: long answers. edits: conversations that are edited. agents: a fixed piece of work, not scaled."
+)
+
+
+def window(
+    workload: WorkloadName, warmup: float | None, measure: float | None, default: tuple[float, float]
+) -> tuple[float, float | None]:
+    """Seconds of warm-up and of measured time (None: to the end of the work), with what was not said filled in."""
+    warmup_s, measure_s = (0.0, None) if workload is WorkloadName.AGENTS else default
+    return warmup_s if warmup is None else warmup, measure_s if measure is None else measure
 
 
 class GapsName(StrEnum):
@@ -57,11 +71,14 @@ def replay(
         typer.Argument(metavar="TRACE...", help="Traces in any format.", show_default=False),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Its name (default: the only one served).")] = None,
-    workload: Annotated[
-        WorkloadName, typer.Option(help="math: long answers. edits: conversations that are edited.")
-    ] = WorkloadName.TRACES,
-    warmup: Annotated[float, typer.Option(metavar="S", help="Seconds before what is measured.")] = 900.0,
-    measure: Annotated[float, typer.Option(metavar="S", help="Seconds to measure.")] = 1800.0,
+    workload: Annotated[WorkloadName, typer.Option(help=WORKLOAD_HELP)] = WorkloadName.TRACES,
+    turns: Annotated[int, typer.Option(metavar="N", help="Of each of `agents`.")] = Options.turns,
+    warmup: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds before what is measured (900; agents: 0).")
+    ] = None,
+    measure: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds to measure (1800; agents: all the work).")
+    ] = None,
     gaps: Annotated[
         GapsName, typer.Option(help="From the end of an answer to the next request; 300 s at most.")
     ] = GapsName.THINK_ONLY,
@@ -92,10 +109,11 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Replay agent sessions against any OpenAI-compatible server, and say what they got and if it counts."""
+    warmup_s, measure_s = window(workload, warmup, measure, (900.0, 1800.0))
     options = Options(
         tuple(part.strip() for part in url.split(",") if part.strip()), sessions, tuple(traces or ()), workload.value,
-        model, warmup, measure, gaps.value, api_time_scale, token_scale, time_scale, seed, chat, token_ids,
-        stall_timeout, max_failed,
+        model, warmup_s, measure_s, gaps.value, api_time_scale, token_scale, time_scale, seed, chat, token_ids,
+        stall_timeout, max_failed, turns,
     )  # fmt: skip
     try:
         raise typer.Exit(_run(options, records, resume, as_json=as_json))
@@ -125,7 +143,7 @@ def _run(options: Options, records: Path, resume: Path | None, *, as_json: bool)
     else:
         log = RunLog.create(records, _head(parameters))
     with log:
-        if totals.measured_s < options.measure_s:
+        if options.measure_s is None or totals.measured_s < options.measure_s:
             load = Load(
                 work, targets, options.ids, options.chat, options.warmup_s, options.measure_s, options.stall_s,
                 log.head["run"],
@@ -181,13 +199,14 @@ def _progress(load: Load, totals: Totals, console: Console) -> Iterator[Callable
     """A line that moves, where somebody may watch."""
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        total = load.warmup_s + load.measure_s - totals.measured_s
+        total = None if load.measure_s is None else load.warmup_s + load.measure_s - totals.measured_s
+        of = "" if total is None else f" of {total:,.0f}"
         task = progress.add_task("warm-up", total=total, said="")
 
         def on_tick(now_s: float) -> None:
             phase = "measuring" if totals.parts and totals.parts[-1].opened_s is not None else "warm-up"
             failed = totals.failed + totals.failed_outside
-            said = f"{now_s:,.0f} of {total:,.0f} s, {totals.requests:,} requests, {failed:,} failed"
+            said = f"{now_s:,.0f}{of} s, {totals.requests:,} requests, {failed:,} failed"
             progress.update(task, completed=now_s, description=phase, said=said)
 
         yield on_tick

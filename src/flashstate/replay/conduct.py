@@ -38,14 +38,17 @@ _FAILED_PAUSE_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Load:
-    """What to put before which servers, and for how long (seconds). `run` names this run among all others."""
+    """What to put before which servers, and for how long (seconds). `run` names this run among all others.
+
+    `measure_s`: None measures all the work, to its end.
+    """
 
     workload: Workload
     targets: tuple[Target, ...]
     ids: range
     chat: bool
     warmup_s: float
-    measure_s: float
+    measure_s: float | None
     stall_s: float
     run: str
 
@@ -61,7 +64,7 @@ async def conduct(
     on_tick: OnTick = lambda _: None,
     then: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs the load until all of `measure_s` is measured, less what `totals` has from earlier parts.
+    """Runs the load until `measure_s` is measured, less what `totals` has from earlier parts, or all work is done.
 
     Everything that happens is written to `log` and added to `totals`; so is why it ended before its time:
     Ctrl-C or a kill, a server that is gone, a disk that is full. `then` is called when signals are no longer taken for
@@ -81,7 +84,7 @@ class _Part:
     def __init__(self, load: Load, log: RunLog, totals: Totals, clients: Sequence[CompletionClient]) -> None:
         self._load, self._log, self._totals, self._clients = load, log, totals, clients
         self._number = len(totals.parts)
-        self._left_s = load.measure_s - totals.measured_s
+        self._left_s = None if load.measure_s is None else load.measure_s - totals.measured_s
         self._watches = [Watch(client.url) for client in clients]
         self._started_s = time.monotonic()
         self._measured = False
@@ -107,8 +110,8 @@ class _Part:
                 before = await self._until_closed(sessions)
             finally:
                 ticking.cancel()
-            closed_s = self._now_s
-        await self._close(closed_s, before)
+            closed_s, over = self._now_s, all(session.done() for session in sessions)
+        await self._close(closed_s, before, over=over)
 
     async def _until_closed(self, sessions: Sequence[asyncio.Task[None]]) -> list[str | None]:
         """Waits for the warm-up and the measured time. Gives the servers' /metrics as of the window's opening."""
@@ -121,15 +124,25 @@ class _Part:
         await self._wait(sessions, self._left_s)
         return pages
 
-    async def _wait(self, sessions: Sequence[asyncio.Task[None]], seconds: float) -> None:
-        """Waits for so long, or until something ends the part. An error in a session is a bug, and raised."""
-        if seconds > 0 and not self._stopped.done():
-            awaited: list[asyncio.Future[Any]] = [*sessions, self._stopped]
-            over, _ = await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    async def _wait(self, sessions: Sequence[asyncio.Task[None]], seconds: float | None) -> None:
+        """Waits for so long (None: for ever), or until all work is done or something ends the part.
+
+        An error in a session is a bug, and raised.
+        """
+        until_s = None if seconds is None else self._now_s + seconds
+        working: set[asyncio.Future[Any]] = {session for session in sessions if not session.done()}
+        while working and not self._stopped.done():
+            left_s = None if until_s is None else until_s - self._now_s
+            if left_s is not None and left_s <= 0:
+                return
+            over, _ = await asyncio.wait(
+                {*working, self._stopped}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
             for future in over:
                 future.result()
+            working -= over
 
-    async def _close(self, closed_s: float, before: Sequence[str | None]) -> None:
+    async def _close(self, closed_s: float, before: Sequence[str | None], *, over: bool) -> None:
         after = await self._pages() if before else []
         missed: dict[str, int] = {}
         for old, new in zip(before, after, strict=True):
@@ -137,7 +150,7 @@ class _Part:
                 missed[reason] = missed.get(reason, 0) + tokens
         late = p50_p90(self._late_s)
         self._note({
-            "event": "closed", "s": round(closed_s, 6),
+            "event": "closed", "s": round(closed_s, 6), "over": over,
             "stopped": self._stopped.result() if self._stopped.done() else None,
             "restarts": sum(watch.restarts for watch in self._watches), "missed_tokens": missed or None,
             "client_late_s": None if late is None else round(late[1], 6),

@@ -15,12 +15,13 @@ from flashstate.replay.gaps import READINGS, Gaps, Reading
 from flashstate.replay.math_workload import MathWorkload
 from flashstate.replay.plan import Workload
 from flashstate.replay.recorded import RecordedWorkload, Scale
+from flashstate.replay.synthetic import LEAST_TURNS, Shape, SyntheticWorkload
 from flashstate.traces.read import read_sessions
 from flashstate.traces.session import Session, TraceError
 from flashstate.urls import is_server, without_passwords
 
-TRACES, MATH, EDITS = "traces", "math", "edits"
-WORKLOADS: Final = (TRACES, MATH, EDITS)
+TRACES, MATH, EDITS, AGENTS = "traces", "math", "edits", "agents"
+WORKLOADS: Final = (TRACES, MATH, EDITS, AGENTS)
 MOST_SESSIONS: Final = 10_000
 _SPREAD_S: Final = 60.0
 """Sessions begin within this time, or within the warm-up if that is shorter."""
@@ -34,7 +35,11 @@ class OptionError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a run. Times in seconds; `max_failed` in percent of the measured requests."""
+    """The options of a run. Times in seconds; `max_failed` in percent of the measured requests.
+
+    `measure_s`: None measures all the work of `agents`, to its end; the others go on for ever. `turns`: of each of
+    those agents, whose tokens and times are made for tiny models: no scale applies.
+    """
 
     urls: tuple[str, ...]
     sessions: int
@@ -42,7 +47,7 @@ class Options:
     workload: str = TRACES
     model: str | None = None
     warmup_s: float = 900.0
-    measure_s: float = 1800.0
+    measure_s: float | None = 1800.0
     gaps: str = "think-only"
     api_time_scale: float = 1.0
     token_scale: float = 1.0
@@ -52,6 +57,7 @@ class Options:
     token_ids: str = "256:20000"
     stall_s: float = 120.0
     max_failed: float = 5.0
+    turns: int = Shape.turns
 
     def check(self) -> None:
         """Raises OptionError for the first option that makes no sense."""
@@ -63,16 +69,22 @@ class Options:
         _choice("--workload", self.workload, WORKLOADS)
         _choice("--gaps", self.gaps, READINGS)
         if self.workload == TRACES and not self.traces:
-            raise OptionError("name traces to replay, or a workload: --workload math, --workload edits")
+            raise OptionError(f"name traces to replay, or a workload: --workload {', '.join(WORKLOADS[1:])}")
         if self.workload != TRACES and self.traces:
             raise OptionError(f"--workload {self.workload}: reads no traces; leave out {self.traces[0]}")
         if not 1 <= self.sessions <= MOST_SESSIONS:
             raise OptionError(f"--sessions {self.sessions}: must be from 1 to {MOST_SESSIONS:,}")
+        if self.measure_s is None and self.workload != AGENTS:
+            raise OptionError(
+                f"--workload {self.workload}: goes on for ever; say for how long to --measure it"
+            )
+        if self.turns < LEAST_TURNS:
+            raise OptionError(f"--turns {self.turns}: must be {LEAST_TURNS} or more")
         for option, value in (
             ("--measure", self.measure_s), ("--token-scale", self.token_scale),
             ("--time-scale", self.time_scale), ("--stall-timeout", self.stall_s),
         ):  # fmt: skip
-            if not 0 < value < math.inf:
+            if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{option} {value:g}: must be above 0")
         for option, value in (("--warmup", self.warmup_s), ("--api-time-scale", self.api_time_scale)):
             if not 0 <= value < math.inf:
@@ -116,6 +128,8 @@ class Options:
         """The work, out of what `read` gave."""
         scale = Scale(self.token_scale, self.time_scale)
         spread_s = min(_SPREAD_S, self.warmup_s)
+        if self.workload == AGENTS:
+            return SyntheticWorkload(Shape(self.sessions, self.turns), self.seed)
         if self.workload == MATH:
             return MathWorkload(self.sessions, scale, self.seed, spread_s)
         if self.workload == EDITS:
@@ -143,7 +157,7 @@ class Options:
             "token_ids": self.token_ids,
             "stall_timeout_s": self.stall_s,
             "max_failed_percent": self.max_failed,
-        }
+        } | ({"turns": self.turns} if self.workload == AGENTS else {})
 
 
 def digest(traces: Sequence[Session]) -> str:

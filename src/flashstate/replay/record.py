@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from flashstate.replay.plan import Kind
 
@@ -46,14 +43,3 @@ class Record:
 def error_kind(error: str) -> str:
     """An error without its detail."""
     return error.split(":", 1)[0]
-
-
-def write_records(records: Iterable[Record], path: Path) -> None:
-    """Writes one JSON object a line, making the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(asdict(record)) + "\n" for record in records))
-
-
-def read_records(path: Path) -> list[Record]:
-    """Reads what `write_records` wrote."""
-    return [Record(**json.loads(line)) for line in path.read_text().splitlines()]

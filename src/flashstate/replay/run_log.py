@@ -7,8 +7,9 @@ belongs to (0, and one more each time the run is resumed):
     opened     the measured time begins; `s`
     request    a request ended: `session`, `play`, `server`, `measured`, `says_cached` and the fields of Record
     play       all of a play's requests have ended: `session`, `play`
-    closed     the part ended: `s`, `stopped` (why before its time, or null), `restarts`, `missed_tokens`,
-               `client_late_s` (how late this program itself was in the window, 90th percentile)
+    closed     the part ended: `s`, `over` (whether all the work was done), `stopped` (why before its time, or null),
+               `restarts`, `missed_tokens`, `client_late_s` (how late this program itself was in the window, 90th
+               percentile)
 
 Seconds (`s`, `start_s`, `end_s`) count from the part's start.
 """
@@ -18,14 +19,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from flashstate.files import check_regular, hold
+from flashstate.replay.record import Record
 
 KIND: Final = "flashstate replay"
 FORMAT: Final = 1
+_RECORD: Final = tuple(field.name for field in fields(Record))
 
 Event = dict[str, Any]
 
@@ -109,6 +113,15 @@ def read_events(path: Path) -> Iterator[Event]:
             if not isinstance(event.get("event"), str):
                 raise LogError(f"{path}: line {number}: is not an event")
             yield event
+
+
+def measured_records(path: Path) -> list[Record]:
+    """The requests that ended in the measured time, failed ones too. Raises LogError, OSError."""
+    return [
+        Record(**{name: event[name] for name in _RECORD})
+        for event in read_events(path)
+        if event["event"] == "request" and event["measured"]
+    ]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -21,6 +21,8 @@ class Part:
     last_s: float = 0.0
     closed_s: float | None = None
     stopped: str | None = None
+    over: bool = False
+    """Whether all the work was done."""
     restarts: int = 0
     client_late_s: float | None = None
 
@@ -70,7 +72,11 @@ class Totals:
             self.done.add(int(event["play"]))
         elif kind == "closed":
             part = self.parts[-1]
-            part.closed_s, part.stopped = float(event["s"]), event["stopped"]
+            part.closed_s, part.stopped, part.over = (
+                float(event["s"]),
+                event["stopped"],
+                bool(event.get("over")),
+            )
             part.restarts, part.client_late_s = int(event["restarts"]), event["client_late_s"]
             self.missed_tokens.update(event["missed_tokens"] or {})
 
