@@ -32,7 +32,6 @@ PROMPT_TOKENS = 2048
 ROUNDS = 40
 OFF, ON, STOP = "off", "export", "stop"
 TURNS = (OFF, ON, STOP, STOP, ON, OFF)
-MEASURED = ("gdn", "gdn-1024", "mamba2", "kda")
 WIDE = replace(
     FAMILIES["gdn"],
     name="gdn-1024",
@@ -57,11 +56,34 @@ WIDE = replace(
 """Half the width of Qwen3-Next and half its heads, of their size."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A model, and the blocks that its engine's cache has."""
+
+    family: Family
+    cache_blocks: int
+
+    def write(self, folder: Path) -> Path:
+        """Make `folder` one that vLLM can load the model from (random weights)."""
+        write_tiny_model(self.family.mixer, folder)
+        (folder / "config.json").write_text(json.dumps(dict(self.family.config)))
+        return folder
+
+
+MEASURED = {
+    "gdn": Measured(FAMILIES["gdn"], cache_blocks=900),
+    "gdn-1024": Measured(WIDE, cache_blocks=90),
+    "mamba2": Measured(FAMILIES["mamba2"], cache_blocks=900),
+    "kda": Measured(FAMILIES["kda"], cache_blocks=900),
+}
+
+
 @dataclass
 class PrefillEngine:
     """One tiny model in this process, every prompt new."""
 
     family: Family
+    cache_blocks: int
     model: Path
     dice: random.Random = field(default_factory=lambda: random.Random(0))
     asked: int = 0
@@ -91,7 +113,7 @@ class PrefillEngine:
             max_model_len=16384,
             max_num_batched_tokens=PROMPT_TOKENS,
             load_format="dummy",
-            num_gpu_blocks_override=900 if self.family.block_size < PROMPT_TOKENS // 4 else 90,
+            num_gpu_blocks_override=self.cache_blocks,
             skip_tokenizer_init=True,
         )
         self._engine = llm.llm_engine
@@ -131,7 +153,8 @@ def measure(name: str) -> dict[str, list[float]]:
     """Median seconds of every round by mode, for one family, in this process."""
     rounds: dict[str, list[float]] = {OFF: [], ON: [], STOP: []}
     with tempfile.TemporaryDirectory() as folder:
-        engine = PrefillEngine(*_model(name, Path(folder)))
+        measured = MEASURED[name]
+        engine = PrefillEngine(measured.family, measured.cache_blocks, measured.write(Path(folder)))
         for round_ in range(ROUNDS + 2):
             times: dict[str, list[float]] = {OFF: [], ON: [], STOP: []}
             for mode in TURNS:
@@ -141,15 +164,6 @@ def measure(name: str) -> dict[str, list[float]]:
                     rounds[mode].append(sum(seconds))
         assert engine.exported == 2 * (ROUNDS + 2), engine.exported
     return rounds
-
-
-def _model(name: str, folder: Path) -> tuple[Family, Path]:
-    """A family, and a folder that vLLM can load a model of it from (random weights)."""
-    if name in FAMILIES:
-        return FAMILIES[name], write_tiny_model(name, folder)
-    model = write_tiny_model(WIDE.mixer, folder)
-    (model / "config.json").write_text(json.dumps(WIDE.config))
-    return WIDE, model
 
 
 def row(name: str, rounds: dict[str, list[float]]) -> tuple[list[str], float]:

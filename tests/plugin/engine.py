@@ -404,9 +404,14 @@ def running(spec: EngineSpec) -> Iterator[EngineProcess]:
 
 def max_difference(a: Answer, b: Answer) -> float:
     """Largest |log-probability difference| over the top tokens of every step; 0.0 means equal in every bit."""
+    return largest_difference(a, b, step_differences(a, b))
+
+
+def largest_difference(a: Answer, b: Answer, steps: list[list[float]]) -> float:
+    """`max_difference`, where the step differences are known."""
     same = a.tokens == b.tokens and len(a.logprobs) == len(b.logprobs)
     same = same and all(x.keys() == y.keys() for x, y in _steps(a, b))
-    return max([0.0 if same else 1e-9, *(abs(one) for step in step_differences(a, b) for one in step)])
+    return max([0.0 if same else 1e-9, *(abs(one) for step in steps for one in step)])
 
 
 def step_differences(a: Answer, b: Answer) -> list[list[float]]:

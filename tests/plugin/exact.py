@@ -9,7 +9,7 @@ from itertools import count, pairwise
 from math import sqrt
 from statistics import fmean, median
 
-from tests.plugin.engine import Answer, Ask, EngineProcess, max_difference, step_differences
+from tests.plugin.engine import Answer, Ask, EngineProcess, largest_difference, step_differences
 from tests.plugin.lineage import History, Segment
 
 _replays = count(1)
@@ -107,7 +107,7 @@ def compared_with_replay(engine: EngineProcess, ask: Ask, answer: Answer, histor
         ask.name,
         engine.family,
         answer.segments[-1],
-        max_difference(answer, replayed),
+        largest_difference(answer, replayed, steps),
         tuple(max(map(abs, step)) for step in steps),
         tuple(sqrt(fmean(one * one for one in step)) for step in steps),
     )

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flashstate.core.base import NOTHING, Capture, Eviction, StateCache
+from flashstate.core.base import Capture, Eviction, StateCache
 from flashstate.core.cost import PrefillCostModel
 from flashstate.core.path import TokenPath, TokenRun
 from flashstate.core.shelves import Block, Shelf, Space, State
@@ -135,7 +135,7 @@ class AllocationCache(StateCache):
         state = shelf.state_at(ids, position) if shelf.states else None
         if state is not None:
             self._queue.move_to_end(state)
-            return NOTHING if filed is None else self._changed(False, filed)
+            return Capture(kept=False) if filed is None else self._changed(False, filed)
         state = State(shelf, ids, checkpoint)
         shelf.states[state] = None
         self._queue[state] = None
@@ -145,7 +145,7 @@ class AllocationCache(StateCache):
             return self._changed(True, filed)
         taken = frozenset(checkpoint.blocks)
         self.resident_blocks += len(taken)
-        return Capture(True, taken, NOTHING.freed)
+        return Capture(True, taken)
 
     def file_kv(
         self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float, *, request: Hashable = None

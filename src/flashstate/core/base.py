@@ -20,11 +20,8 @@ class Capture:
     """What became of an offered state: kept or not, the physical blocks now held for it, and those let go."""
 
     kept: bool
-    taken: frozenset[int]
-    freed: frozenset[int]
-
-
-NOTHING = Capture(False, frozenset(), frozenset())
+    taken: frozenset[int] = frozenset()
+    freed: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -107,7 +104,7 @@ class StateCache(ABC):
         self, path: TokenPath, position: int, kv: Sequence[KVBlock], now: float, *, request: Hashable = None
     ) -> Capture:
         """Offer the KV of `request`, which ends after `position` tokens: some caches keep KV without a state."""
-        return NOTHING
+        return Capture(kept=False)
 
     def computed(
         self, request: Hashable, path: TokenPath, position: int, now: float, hint: Hashable = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import Final
 
-from flashstate.core.base import NOTHING, Capture, Eviction, StateCache
+from flashstate.core.base import Capture, Eviction, StateCache
 from flashstate.core.cost import PrefillCostModel
 from flashstate.core.grouped_queue import make_queue
 from flashstate.core.history import History
@@ -203,7 +203,7 @@ class HybridCache(StateCache):
             self._join(node.mark, thread)
             self._follow(node.mark, now)
             self._stamp(node.mark, now)
-            return NOTHING
+            return Capture(kept=False)
         unit = RecoveryUnit(self.tree, node, checkpoint, next(self._serials))
         node.mark = unit
         self._join(unit, thread)
@@ -225,7 +225,7 @@ class HybridCache(StateCache):
             self.counters.captures[checkpoint.kind] += 1
         self.resident_blocks += len(taken) - len(freed)
         if not freed:
-            return Capture(kept, frozenset(taken), frozenset())
+            return Capture(kept, frozenset(taken))
         return Capture(kept, frozenset(taken - freed), frozenset(freed - taken))
 
     def evict(self, now: float) -> Eviction | None:

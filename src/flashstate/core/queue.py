@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 from flashstate.core.policies.base import Policy, Rank
 from flashstate.core.state import RecoveryUnit
@@ -62,13 +62,10 @@ class EvictionQueue:
         self._clear()
         rank_of, deadline_of, members = self.policy.rank, self.policy.deadline, self._members
         for unit in units:
-            if not self._is_ranked(unit):
-                continue
-            unit.version += 1
-            members[unit] = rank = rank_of(unit, now)
-            self._heap.append((rank, unit.serial, unit.version, unit))
-            if self._has_deadlines and (deadline := deadline_of(unit, now)) is not None:
-                self._timers.append((deadline, unit.serial, unit.version, unit))
+            if self._is_ranked(unit):
+                members[unit] = rank = rank_of(unit, now)
+                deadline = deadline_of(unit, now) if self._has_deadlines else None
+                self._enter(unit, rank, deadline, list.append)
         heapq.heapify(self._heap)
         heapq.heapify(self._timers)
 
@@ -119,12 +116,18 @@ class EvictionQueue:
         before, members[unit] = members[unit], rank
         if deadline is None and before is not None and before <= rank:
             return  # that it has risen is found out when it comes up
-        unit.version = version = unit.version + 1
-        heapq.heappush(self._heap, (rank, unit.serial, version, unit))
-        if deadline is not None:
-            heapq.heappush(self._timers, (deadline, unit.serial, version, unit))
+        self._enter(unit, rank, deadline, heapq.heappush)
         if len(self._heap) + len(self._timers) > self.SLACK + 3 * len(self._members):
             self._drop_stale()
+
+    def _enter(
+        self, unit: RecoveryUnit, rank: Rank, deadline: float | None, put: Callable[[list[Any], Any], None]
+    ) -> None:
+        """`put` the entries of `unit`. Mutates: its older ones go stale."""
+        unit.version = version = unit.version + 1
+        put(self._heap, (rank, unit.serial, version, unit))
+        if deadline is not None:
+            put(self._timers, (deadline, unit.serial, version, unit))
 
     def _front(self, now: float) -> tuple[RecoveryUnit, Rank] | None:
         self._ring_timers(now)

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Hashable, Sequence
 from itertools import count
 
-from flashstate.core.base import NOTHING, Capture, Eviction
+from flashstate.core.base import Capture, Eviction
 from flashstate.core.cache import HybridCache
 from flashstate.core.cost import PrefillCostModel
 from flashstate.core.path import TokenPath
@@ -76,7 +76,7 @@ class TwoPoolCache(HybridCache):
         if checkpoint.kind == REQUEST_END:
             position = position // self.track_tokens * self.track_tokens
         if position == 0:
-            return NOTHING
+            return Capture(kept=False)
         if position != checkpoint.position:
             checkpoint = checkpoint._replace(position=position)
         kv = kv[: -(-position // self.block_tokens)]

@@ -64,7 +64,7 @@ class Marconi(Policy):
     def weigh(self) -> None:
         """Take the ranges over the candidates there are. O(units): all must be ranked again."""
         self._used = {unit for unit in self._used if unit.node.mark is unit}
-        candidates = [unit for unit in self._used if not (unit.node.live or unit.below[1])]
+        candidates = [unit for unit in self._used if not (unit.is_held or unit.below[1])]
         savings = _range([self.saving(unit) for unit in candidates])
         self.seconds_a_saving = _range([unit.last_use_s for unit in candidates]) / savings if savings else 0.0
 
