@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,7 +11,6 @@ import typer
 from rich.console import Console
 
 from flashstate.bench.compare import Comparison
-from flashstate.bench.cores import available_cores, divide
 from flashstate.bench.engine import started
 from flashstate.bench.error import BenchError
 from flashstate.bench.findings import findings
@@ -24,12 +21,11 @@ from flashstate.bench.machine import check_vllm
 from flashstate.bench.options import TOKEN_SCALE, Options
 from flashstate.bench.page import write_report
 from flashstate.bench.result import Results, RunKey
-from flashstate.bench.run import Bench, Interrupted, run_all
+from flashstate.bench.run import Interrupted, make_runs
 from flashstate.bench.screen import RunsScreen
 from flashstate.bench.table import tables
 from flashstate.bench.turns import turns
 from flashstate.console import CTRL_C, fail, reason
-from flashstate.models.tiny import write_tiny_model
 from flashstate.replay.command import WORKLOAD_HELP, GapsName, WorkloadName, window
 from flashstate.replay.open_files import allow_connections
 from flashstate.replay.options import OptionError
@@ -140,23 +136,13 @@ def _compare(options: Options, traces: tuple[Session, ...], most_tokens: int, co
         for load in turn.loads
         if (key := RunKey(turn.engine.name, load, turn.repeat)) not in results.runs
     ]
-    seconds = options.seconds
     if missing:
-        lasting = "all the work" if seconds is None else f"{seconds:g} s"
-        console.print(
-            f"{len(missing)} runs of {lasting}: {len(options.engines)} engines, {len(options.loads)} loads, "
-            f"{options.repeat} {'times' if options.repeat > 1 else 'time'}; "
-            f"{options.model} model (random weights), {options.blocks} blocks",
-            highlight=False,
-        )
+        _introduce(options, len(missing), console)
     code, invalid = 0, []
     try:
-        with tempfile.TemporaryDirectory(prefix="flashstate-model-") as folder:
-            tiny = write_tiny_model(options.model, Path(folder) / options.model)
-            bench = Bench(options, traces, most_tokens, tiny, divide(available_cores()), command)
-            with RunsScreen(console, len(missing), seconds) as screen:
-                invalid = asyncio.run(run_all(bench, results, screen))
-    except (KeyboardInterrupt, asyncio.CancelledError, Interrupted):
+        with RunsScreen(console, len(missing), options.seconds) as screen:
+            invalid = make_runs(options, traces, most_tokens, results, screen)
+    except Interrupted:
         code = CTRL_C
     except (BenchError, OSError) as error:
         _tell(options, results, console)
@@ -170,6 +156,20 @@ def _compare(options: Options, traces: tuple[Session, ...], most_tokens: int, co
     if invalid:
         fail(f"{len(invalid)} runs are not valid and in no figure: the same command makes them again")
     return 0
+
+
+def _introduce(options: Options, missing: int, console: Console) -> None:
+    lasting = "all the work" if options.seconds is None else f"{options.seconds:g} s"
+    counts = (len(options.engines), "engine"), (len(options.loads), "load"), (options.repeat, "time")
+    console.print(
+        f"{_some(missing, 'run')} of {lasting}: {', '.join(_some(*count) for count in counts)}; "
+        f"{options.model} model (random weights), {options.blocks} blocks",
+        highlight=False,
+    )
+
+
+def _some(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
 
 
 def _tell(options: Options, results: Results, console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import aiohttp
 
 from flashstate import __version__
 from flashstate.bench.busy import Busy
-from flashstate.bench.cores import Cores, pinned
+from flashstate.bench.cores import Cores, available_cores, divide, pinned
 from flashstate.bench.engine import Engine
 from flashstate.bench.error import BenchError
 from flashstate.bench.launch import serve_command, serve_environment
@@ -24,6 +25,7 @@ from flashstate.bench.screen import Screen
 from flashstate.bench.server import Server, free_port, running, while_alive
 from flashstate.bench.turns import Turn, turns
 from flashstate.console import interrupts
+from flashstate.models.tiny import write_tiny_model
 from flashstate.replay.conduct import INTERRUPTED, Load, conduct
 from flashstate.replay.options import Options as ReplayOptions
 from flashstate.replay.preflight import Target, TargetError, check_length, find_model, probe
@@ -40,7 +42,7 @@ _RUNNING: Final = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or a kill, while a load was running."""
+    """Ctrl-C, or a kill."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,27 @@ class Bench:
     command: str
 
 
-async def run_all(bench: Bench, results: Results, screen: Screen) -> list[str]:
+def make_runs(
+    options: Options, traces: tuple[Session, ...], most_tokens: int, results: Results, screen: Screen
+) -> list[str]:
     """Makes the runs that `results` lacks, and says of each that is not valid why.
 
-    Raises BenchError, Interrupted, CancelledError or OSError; what was measured before is then in `results`, on disk
-    too, and no server is left.
+    Raises BenchError, OSError, or Interrupted after Ctrl-C or a kill; what was measured before is then in `results`, on
+    disk too, and no server is left.
     """
+    try:
+        with tempfile.TemporaryDirectory(prefix="flashstate-model-") as folder:
+            model = write_tiny_model(options.model, Path(folder) / options.model)
+            bench = Bench(
+                options, traces, most_tokens, model, divide(available_cores()), results.head["command"]
+            )
+            return asyncio.run(run_all(bench, results, screen))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise Interrupted from None
+
+
+async def run_all(bench: Bench, results: Results, screen: Screen) -> list[str]:
+    """As `make_runs`; may raise CancelledError too."""
     task = asyncio.current_task()
     assert task is not None
     runner = _Runner(bench, results, screen, task)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from flashstate.bench.cores import available_cores, divide
 from flashstate.bench.error import BenchError
 from flashstate.bench.folder import alone
 from flashstate.bench.head import BENCH_FILE, head
 from flashstate.bench.machine import check_vllm
 from flashstate.bench.result import Results
-from flashstate.bench.run import Bench, Interrupted, run_all
+from flashstate.bench.run import Interrupted, make_runs
 from flashstate.bench.server import check_port
 from flashstate.console import CTRL_C, fail, reason
 from flashstate.demo.cache import cache_blocks
 from flashstate.demo.comparison import Comparison
 from flashstate.demo.options import Options
 from flashstate.demo.screen import EnginesScreen
-from flashstate.models.tiny import write_tiny_model
 from flashstate.replay.open_files import allow_connections
 from flashstate.replay.options import OptionError
 from flashstate.replay.run_log import LogError
@@ -96,19 +92,14 @@ def _demo(options: Options, console: Console) -> int:
 
 def _run(comparison: Comparison, traces: tuple[Session, ...], console: Console) -> int:
     options, work = comparison.options, comparison.workload
-    model, seconds = options.model, options.seconds
+    seconds = options.seconds
     total = float(work.requests or 0) if seconds is None else seconds
     names = [engine.name for engine in options.engines]
     invalid: list[str] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="flashstate-model-") as folder:
-            tiny = write_tiny_model(model, Path(folder) / model)
-            bench = Bench(
-                options, traces, work.most_tokens, tiny, divide(available_cores()), comparison.made.head["command"]
-            )  # fmt: skip
-            with EnginesScreen(console, names, total, by_time=seconds is not None) as screen:
-                invalid = asyncio.run(run_all(bench, comparison.made, screen))
-    except (KeyboardInterrupt, asyncio.CancelledError, Interrupted):
+        with EnginesScreen(console, names, total, by_time=seconds is not None) as screen:
+            invalid = make_runs(options, traces, work.most_tokens, comparison.made, screen)
+    except Interrupted:
         _report(comparison, console)
         fail(f"interrupted{_kept(comparison)}", CTRL_C)
     except (BenchError, OSError) as error:

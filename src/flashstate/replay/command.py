@@ -143,7 +143,7 @@ def _run(options: Options, records: Path, resume: Path | None, *, as_json: bool)
     else:
         log = RunLog.create(records, _head(parameters))
     with log:
-        if options.measure_s is None or totals.measured_s < options.measure_s:
+        if not totals.over and (options.measure_s is None or totals.measured_s < options.measure_s):
             load = Load(
                 work, targets, options.ids, options.chat, options.warmup_s, options.measure_s, options.stall_s,
                 log.head["run"],

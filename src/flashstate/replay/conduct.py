@@ -130,7 +130,7 @@ class _Part:
         An error in a session is a bug, and raised.
         """
         until_s = None if seconds is None else self._now_s + seconds
-        working: set[asyncio.Future[Any]] = {session for session in sessions if not session.done()}
+        working: set[asyncio.Future[Any]] = {*sessions}
         while working and not self._stopped.done():
             left_s = None if until_s is None else until_s - self._now_s
             if left_s is not None and left_s <= 0:

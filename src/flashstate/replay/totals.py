@@ -86,6 +86,11 @@ class Totals:
         return sum(part.measured_s for part in self.parts)
 
     @property
+    def over(self) -> bool:
+        """Whether all the work was done."""
+        return bool(self.parts) and self.parts[-1].over
+
+    @property
     def failed(self) -> int:
         """Measured requests that failed."""
         return self.errors.total()

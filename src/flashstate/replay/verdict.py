@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from flashstate.replay.totals import Part, Totals
+from flashstate.replay.totals import Totals
 
 _SLACK: Final = 0.995
 """A window is as long as asked if it is within half a percent: clocks and last requests round."""
@@ -15,14 +15,14 @@ def reasons(totals: Totals, parameters: Mapping[str, Any]) -> list[str]:
     """One line each; none if the run is valid."""
     found = []
     asked_s, most = parameters["measure_s"], float(parameters["max_failed_percent"])
-    last = totals.parts[-1] if totals.parts else Part()
-    if not last.over and (asked_s is None or totals.measured_s < asked_s * _SLACK):
+    if not totals.over and (asked_s is None or totals.measured_s < asked_s * _SLACK):
         what = (
             "not all the work was done"
             if asked_s is None
             else f"{totals.measured_s:.1f} of {asked_s:g} s were measured"
         )
-        found.append(what + f": {last.stopped}" * bool(last.stopped))
+        stopped = totals.parts[-1].stopped if totals.parts else None
+        found.append(f"{what}: {stopped}" if stopped else what)
     if not totals.answered:
         found.append("no request was answered in the measured time")
     if totals.measured and 100 * totals.failed / totals.measured > most:
