@@ -37,6 +37,12 @@ def run(out: Path, *arguments: str, faults: str = "none") -> tuple[int, str, str
     return process.returncode, output, errors
 
 
+def wait_for_child(log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not children_in(log) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def children(out: Path) -> list[int]:
     return [pid for log in (out / "logs").glob("*.log") for pid in children_in(log)]
 
@@ -69,7 +75,7 @@ def test_the_demo_is_a_preset_of_bench(tmp_path: Path) -> None:
     cache = str(mine["options"]["blocks"])
     done = subprocess.run(
         [*program, "--workload", "agents", "--engines", "stock,stock-match-unit-16,flashstate", "--sessions", "1",
-         "--repeat", "1", "--turns", "5", "--seed", "3", "--time-scale", "8", "--cache", cache],
+         "--repeat", "1", "--turns", "5", "--seed", "3", "--cache", cache],
         capture_output=True, text=True, cwd=ROOT, env=fake_environment(), timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -80,6 +86,43 @@ def test_the_demo_is_a_preset_of_bench(tmp_path: Path) -> None:
         return [(r["key"], r["summary"]["requests"], r["summary"]["prompt_tokens"]) for r in runs]
 
     assert work(mine["runs"]) == work(theirs["runs"])
+
+
+def test_a_demo_begins_anew_but_over_no_one_else_s_runs(tmp_path: Path) -> None:
+    small = ("--quick", "--sessions", "1")
+    assert run(tmp_path, *small, "--seed", "2")[0] == 0
+    first = json.loads((tmp_path / "bench.json").read_text())
+    code, _, errors = run(tmp_path, *small, faults="die-at-once")
+    assert code == 1 and "no room for the model" in errors
+    # Nothing of the first stands beside what the second has not measured.
+    assert not {"bench.json", "results.json", "report.html"} & {path.name for path in tmp_path.iterdir()}
+    theirs = json.dumps({key: value for key, value in first.items() if key != "preset"})
+    for text in (theirs, "my own notes", "[]"):
+        (tmp_path / "bench.json").write_text(text)
+        code, _, errors = run(tmp_path, *small)
+        assert (code, errors) == (
+            1, f"flashstate: {tmp_path / 'bench.json'}: is not a demo's; name another folder with --out\n"
+        )  # fmt: skip
+        assert (tmp_path / "bench.json").read_text() == text
+
+
+def test_a_report_that_cannot_be_written_hides_neither_figures_nor_the_first_error(tmp_path: Path) -> None:
+    process = start(tmp_path, "--quick", "--sessions", "1", faults="none,none,never-up")
+    wait_for_child(tmp_path / "logs" / "flashstate.0.log")
+    (tmp_path / "results.json").mkdir()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert errors.startswith("flashstate: interrupted\n") and errors.count("\n") == 2
+    assert "stock-best" in output and "figures:" not in output
+
+
+def test_what_stands_in_the_way_is_named_before_a_server_starts(tmp_path: Path) -> None:
+    (tmp_path / "results.json").mkdir()
+    code, _, errors = run(tmp_path, "--quick", "--sessions", "1")
+    assert code == 1
+    assert errors.startswith(f"flashstate: {tmp_path / 'results.json'}: ") and errors.count("\n") == 1
+    assert not (tmp_path / "logs").exists()
 
 
 def test_full_runs_every_stock_setting(tmp_path: Path) -> None:
@@ -116,16 +159,13 @@ def test_an_interrupted_demo_keeps_what_it_has_and_leaves_nothing_running(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(tmp_path, "--quick", "--sessions", "2", faults="none,never-up")
-    second = tmp_path / "logs" / "stock-match-unit-16.0.log"
-    deadline = time.monotonic() + 60
-    while not children_in(second) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for_child(tmp_path / "logs" / "stock-match-unit-16.0.log")
     process.send_signal(number)
     _, errors = process.communicate(timeout=90)
     assert process.returncode == 130
     first, second_line = errors.strip().splitlines()
     assert first == "flashstate: interrupted"
-    assert second_line.endswith("results.json has stock; missing: stock-match-unit-16, flashstate")
+    assert second_line.endswith("bench.json has stock; missing: stock-match-unit-16, flashstate")
     document = json.loads((tmp_path / "results.json").read_text())
     check_schema(document)
     assert list(document["engines"]) == ["stock"]

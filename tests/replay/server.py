@@ -25,6 +25,7 @@ Fault = Callable[[int], str | None]
 class FakeEngine:
     fault: Fault = lambda number: None
     delay_s: float = 0.0
+    metrics_delay_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     connections: set[str] = field(default_factory=set)
     missed: int = 0
@@ -52,6 +53,7 @@ class FakeEngine:
         return web.json_response({"object": "list", "data": models})
 
     async def metrics(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self.metrics_delay_s)
         lines = ["# TYPE fake:requests_total counter", f"fake:requests_total {self.served}.0"] + [
             f'flashstate:missed_tokens_total{{reason="{r}"}} {self.missed}.0'
             for r in ("placement", "capacity")

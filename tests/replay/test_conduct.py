@@ -93,7 +93,8 @@ def test_all_the_work_is_done_and_recorded(tmp_path: Path) -> None:
 
 def test_a_window_longer_than_the_work_ends_with_it(tmp_path: Path) -> None:
     ran = run(tmp_path, FakeEngine(), measure_s=60.0)
-    assert ran.verdict == []
+    (why,) = ran.verdict
+    assert why.endswith(" of 60 s were measured: the work was over")
     assert ran.totals.answered == SyntheticWorkload(QUICK, 4).requests
     assert ran.totals.measured_s < 30
 
@@ -103,6 +104,13 @@ def test_a_window_shorter_than_the_work_leaves_the_rest(tmp_path: Path) -> None:
     assert ran.verdict == []
     assert 0 < ran.totals.answered < SyntheticWorkload(QUICK, 4).requests
     assert not ran.totals.parts[-1].over
+
+
+def test_without_a_warm_up_the_window_is_open_before_the_first_request(tmp_path: Path) -> None:
+    ran = run(tmp_path, FakeEngine(metrics_delay_s=1.5))
+    assert ran.verdict == []
+    assert ran.totals.requests == ran.totals.measured == SyntheticWorkload(QUICK, 4).requests
+    assert ran.totals.parts[0].opened_s == 0.0
 
 
 def test_work_that_was_not_done_makes_no_valid_run(tmp_path: Path) -> None:

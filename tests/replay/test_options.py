@@ -27,7 +27,7 @@ def make_options(**fields: Any) -> Options:
             {"traces": (), "workload": "math", "measure_s": None},
             "--workload math: goes on for ever; say for how long",
         ),
-        ({"traces": (), "workload": "agents", "turns": 3}, "--turns 3: must be 4 or more"),
+        ({"traces": (), "workload": "agents", "turns": 3}, "--turns 3: must be from 4 to 1,000"),
         ({"sessions": 0}, "--sessions 0: must be from 1 to 10,000"),
         ({"measure_s": 0.0}, "--measure 0: must be above 0"),
         ({"token_scale": float("nan")}, "--token-scale nan: must be above 0"),
@@ -88,4 +88,7 @@ def test_agents_are_a_fixed_piece_of_work_that_no_scale_changes() -> None:
     assert (work.sessions, work.requests) == (2, 12)  # two agents of five turns, and a fork of two
     scaled = replace(agents, token_scale=10.0, time_scale=10.0).make_workload(())
     assert [list(scaled.plays(n)) for n in range(2)] == [list(work.plays(n)) for n in range(2)]
+    assert replace(agents, token_scale=10.0, gaps="original").parameters((), "m") == agents.parameters(
+        (), "m"
+    )
     assert replace(agents, turns=6).parameters((), "m") != agents.parameters((), "m")

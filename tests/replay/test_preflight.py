@@ -94,3 +94,5 @@ def test_requests_that_are_too_long_are_refused_with_a_scale_that_fits() -> None
     check_length("u", Model("m", 1000), 1000, 1.0)
     with pytest.raises(TargetError, match=r"longest request has 2,001: --token-scale 4\.1 makes them fit"):
         check_length("u", Model("m", 1000), 2001, 2.0)
+    with pytest.raises(TargetError, match="longest request has 2,001: give fewer --turns"):
+        check_length("u", Model("m", 1000), 2001, None)

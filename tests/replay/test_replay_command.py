@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from flashstate.cli import app
 from tests.replay.runs import ServerProcess, events, free_port, replay, start, wait_for
 
 
@@ -157,3 +159,19 @@ def test_a_run_that_is_complete_is_not_run_again(records: Path) -> None:
     assert code == 0
     assert again == found
     assert records.stat().st_size == size
+
+
+def test_agents_are_measured_to_their_end_in_one_go(records: Path) -> None:
+    with ServerProcess() as server:
+        command = ["replay", "--workload", "agents", "--turns", "4", "--sessions", "1", "--url", server.url]
+        done = CliRunner().invoke(app, [*command, "--records", str(records), "--json"])
+        assert done.exit_code == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["verdict"], found["requests"]["answered"], found["requests"]["outside"]) == (
+            "valid", len(events(records, "request")), 0
+        )  # fmt: skip
+        size = records.stat().st_size
+        again = CliRunner().invoke(app, [*command, "--resume", str(records)])
+        assert (again.exit_code, again.stderr.count("\n")) == (1, 1)
+        assert "--workload agents is measured in one go" in again.stderr
+        assert records.stat().st_size == size

@@ -60,7 +60,9 @@ def test_every_reason_is_said_at_once() -> None:
 
 
 def test_work_with_an_end_is_measured_to_it() -> None:
-    assert verdict(make_request(), make_closed(5.0, over=True)) == []
+    assert verdict(make_request(), make_closed(5.0, over=True)) == [
+        "3.0 of 10 s were measured: the work was over"
+    ]
     whole = PARAMETERS | {"measure_s": None}
     assert reasons(make_totals(make_request(), make_closed(5.0, over=True)), whole) == []
     (why,) = reasons(make_totals(make_request(), make_closed(50.0, "interrupted")), whole)

@@ -24,7 +24,6 @@ COMPARABLE: Final = tuple(name for name, family in FAMILIES.items() if family.mi
 TOKEN_SCALE: Final = 27.2
 """GLM-5.3-Flash has blocks of 4,352 tokens, the tiny models of 160: tokens shrink as blocks do."""
 _MOST_REPEATS: Final = 100
-_LEAST_BLOCKS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,8 @@ class Options:
         files = [safe_name(engine.name) for engine in options.engines]
         if len(set(files)) < len(files):
             raise BenchError(f"--engines {engines}: two names give the same files; name them otherwise")
-        if blocks < _LEAST_BLOCKS:
-            raise BenchError(f"--cache {blocks}: must be {_LEAST_BLOCKS} blocks or more")
+        if blocks < 1:
+            raise BenchError(f"--cache {blocks}: must be 1 block or more")
         try:
             for number in range(repeat):
                 options.of_run("http://localhost", options.loads[0], number).check()
@@ -101,7 +100,7 @@ class Options:
         if most_tokens > self.family.max_model_len:
             raise BenchError(
                 f"the longest request has {most_tokens:,} tokens, the model takes {self.family.max_model_len:,}: "
-                "give a larger --token-scale"
+                f"give {'fewer --turns' if self.replay.scale is None else 'a larger --token-scale'}"
             )
         least = least_blocks(most_tokens, self.family)
         if self.blocks < least:

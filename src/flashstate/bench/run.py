@@ -211,7 +211,7 @@ async def _target(options: ReplayOptions, most_tokens: int) -> Target:
     """Looks at the server. Raises TargetError."""
     (url,) = options.urls
     model = await find_model(url, options.model, "bench takes servers of one model")
-    check_length(url, model, most_tokens, options.token_scale)
+    check_length(url, model, most_tokens, options.scale)
     return await probe(url, model, options.ids, options.stall_s, chat=options.chat)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -27,6 +29,10 @@ from flashstate.replay.options import OptionError
 from flashstate.replay.run_log import LogError
 from flashstate.report.table import comparison as comparison_table
 from flashstate.traces.session import Session, TraceError
+
+_SHOWN: Final = ("results.json", "report.html")
+_PRESET, _DEMO = "preset", "demo"
+"""In bench.json: it may be begun anew."""
 
 
 def demo(
@@ -84,10 +90,24 @@ def _demo(options: Options, console: Console) -> int:
     with alone(options.out):
         allow_connections(2 * workload.sessions)
         command = shlex.join(["flashstate", *sys.argv[1:]])
-        results = Results(options.out / BENCH_FILE, head(bench, traces, command))
+        results = _begin(options.out, head(bench, traces, command))
         comparison = Comparison(bench, workload, results, options.cache)
         _introduce(comparison, console)
         return _run(comparison, traces, console)
+
+
+def _begin(out: Path, head: dict[str, Any]) -> Results:
+    """A file without runs; what an earlier demo left makes room. Raises BenchError if somebody else's is there."""
+    path = out / BENCH_FILE
+    try:
+        is_ours = not path.exists() or json.loads(path.read_text(encoding="utf-8")).get(_PRESET) == _DEMO
+    except (ValueError, AttributeError):
+        is_ours = False
+    if not is_ours:
+        raise BenchError(f"{path}: is not a demo's; name another folder with --out")
+    for name in (BENCH_FILE, *_SHOWN):
+        (out / name).unlink(missing_ok=True)
+    return Results(path, head | {_PRESET: _DEMO})
 
 
 def _run(comparison: Comparison, traces: tuple[Session, ...], console: Console) -> int:
@@ -100,10 +120,12 @@ def _run(comparison: Comparison, traces: tuple[Session, ...], console: Console) 
         with EnginesScreen(console, names, total, by_time=seconds is not None) as screen:
             invalid = make_runs(options, traces, work.most_tokens, comparison.made, screen)
     except Interrupted:
-        _report(comparison, console)
+        with contextlib.suppress(OSError):
+            _report(comparison, console)
         fail(f"interrupted{_kept(comparison)}", CTRL_C)
     except (BenchError, OSError) as error:
-        _report(comparison, console)
+        with contextlib.suppress(OSError):
+            _report(comparison, console)
         fail(reason(error, options.out) + _kept(comparison))
     _report(comparison, console)
     if invalid:
@@ -125,16 +147,17 @@ def _introduce(comparison: Comparison, console: Console) -> None:
 def _report(comparison: Comparison, console: Console) -> None:
     if not comparison.made.runs:
         return
-    comparison.write()
     console.print()
     console.print(comparison_table(comparison.results, comparison.captions))
     console.print()
-    console.print(f"report:  {comparison.options.out / 'report.html'}", highlight=False)
-    console.print(f"figures: {comparison.options.out / 'results.json'}", highlight=False)
+    comparison.write()
+    for what, name in zip(("figures:", "report: "), _SHOWN, strict=True):
+        console.print(f"{what} {comparison.options.out / name}", highlight=False, soft_wrap=True)
 
 
 def _kept(comparison: Comparison) -> str:
     if not comparison.made.runs:
         return ""
-    path = comparison.options.out / "results.json"
-    return f"\n{path} has {', '.join(comparison.runs)}; missing: {', '.join(comparison.missing)}"
+    return (
+        f"\n{comparison.made.path} has {', '.join(comparison.runs)}; missing: {', '.join(comparison.missing)}"
+    )

@@ -21,7 +21,7 @@ from flashstate import __version__
 from flashstate.console import CTRL_C, fail, reason
 from flashstate.replay.conduct import INTERRUPTED, Load, conduct
 from flashstate.replay.open_files import allow_connections
-from flashstate.replay.options import OptionError, Options
+from flashstate.replay.options import AGENTS, OptionError, Options
 from flashstate.replay.plan import Workload
 from flashstate.replay.preflight import Target, TargetError, check_length, find_model, probe
 from flashstate.replay.run_log import LogError, RunLog, read_events
@@ -126,6 +126,8 @@ def replay(
 def _run(options: Options, records: Path, resume: Path | None, *, as_json: bool) -> int:
     """Returns the exit code: 0 for a valid run."""
     options.check()
+    if resume is not None and options.workload == AGENTS:
+        raise OptionError(f"--resume: --workload {AGENTS} is measured in one go; run it anew, with --records")
     allow_connections(2 * options.sessions)
     traces = options.read()
     work = options.make_workload(traces)
@@ -143,7 +145,7 @@ def _run(options: Options, records: Path, resume: Path | None, *, as_json: bool)
     else:
         log = RunLog.create(records, _head(parameters))
     with log:
-        if not totals.over and (options.measure_s is None or totals.measured_s < options.measure_s):
+        if options.measure_s is None or totals.measured_s < options.measure_s:
             load = Load(
                 work, targets, options.ids, options.chat, options.warmup_s, options.measure_s, options.stall_s,
                 log.head["run"],
@@ -170,7 +172,7 @@ async def _targets(options: Options, work: Workload) -> tuple[Target, ...]:
     model = await find_model(options.urls[0], options.model)
     for url in options.urls[1:]:
         await find_model(url, model.name)
-    check_length(options.urls[0], model, work.most_tokens, options.token_scale)
+    check_length(options.urls[0], model, work.most_tokens, options.scale)
     return tuple(
         [await probe(url, model, options.ids, options.stall_s, chat=options.chat) for url in options.urls]
     )

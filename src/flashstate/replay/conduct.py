@@ -98,8 +98,12 @@ class _Part:
             self._stopped.set_result(why)
 
     async def run(self, on_tick: OnTick) -> None:
+        # Without a warm-up no request may come before the window.
+        before = None if self._load.warmup_s else await self._pages()
         self._started_s = time.monotonic()
         self._note({"event": "started", "at": datetime.now().astimezone().isoformat("T", "seconds")})
+        if before is not None:
+            self._open(0.0)
         player = Player(
             self._load.workload, self._dialogue, self._on_end, self._on_play, frozenset(self._totals.done),
             _FAILED_PAUSE_S,
@@ -107,22 +111,31 @@ class _Part:
         async with player.running(self._started_s) as sessions:
             ticking = asyncio.create_task(self._tick(on_tick))
             try:
-                before = await self._until_closed(sessions)
+                before = await self._until_closed(sessions, before)
             finally:
                 ticking.cancel()
             closed_s, over = self._now_s, all(session.done() for session in sessions)
         await self._close(closed_s, before, over=over)
 
-    async def _until_closed(self, sessions: Sequence[asyncio.Task[None]]) -> list[str | None]:
-        """Waits for the warm-up and the measured time. Gives the servers' /metrics as of the window's opening."""
-        await self._wait(sessions, self._load.warmup_s)
-        if self._stopped.done():
-            return []
-        pages = await self._pages()
-        self._measured = True
-        self._note({"event": "opened", "s": round(self._now_s, 6)})
+    async def _until_closed(
+        self, sessions: Sequence[asyncio.Task[None]], before: list[str | None] | None
+    ) -> list[str | None]:
+        """Waits for the warm-up, if the window is not open, and the measured time.
+
+        `before`: the servers' /metrics as of the window's opening, as is what it gives.
+        """
+        if before is None:
+            await self._wait(sessions, self._load.warmup_s)
+            if self._stopped.done():
+                return []
+            before = await self._pages()
+            self._open(self._now_s)
         await self._wait(sessions, self._left_s)
-        return pages
+        return before
+
+    def _open(self, now_s: float) -> None:
+        self._measured = True
+        self._note({"event": "opened", "s": round(now_s, 6)})
 
     async def _wait(self, sessions: Sequence[asyncio.Task[None]], seconds: float | None) -> None:
         """Waits for so long (None: for ever), or until all work is done or something ends the part.

@@ -25,6 +25,7 @@ WORKLOADS: Final = (TRACES, MATH, EDITS, AGENTS)
 MOST_SESSIONS: Final = 10_000
 _SPREAD_S: Final = 60.0
 """Sessions begin within this time, or within the warm-up if that is shorter."""
+_MOST_TURNS: Final = 1000
 _LEAST_REQUESTS: Final = 2
 _LEAST_IDS: Final = 100
 
@@ -78,8 +79,8 @@ class Options:
             raise OptionError(
                 f"--workload {self.workload}: goes on for ever; say for how long to --measure it"
             )
-        if self.turns < LEAST_TURNS:
-            raise OptionError(f"--turns {self.turns}: must be {LEAST_TURNS} or more")
+        if self.workload == AGENTS and not LEAST_TURNS <= self.turns <= _MOST_TURNS:
+            raise OptionError(f"--turns {self.turns}: must be from {LEAST_TURNS} to {_MOST_TURNS:,}")
         for option, value in (
             ("--measure", self.measure_s), ("--token-scale", self.token_scale),
             ("--time-scale", self.time_scale), ("--stall-timeout", self.stall_s),
@@ -94,6 +95,11 @@ class Options:
         if not 0 <= self.seed < 2**32:
             raise OptionError(f"--seed {self.seed}: must be from 0 to 4294967295")
         self.ids  # noqa: B018 (checks it)
+
+    @property
+    def scale(self) -> float | None:
+        """What lengths are divided by; None where nothing divides them."""
+        return None if self.workload == AGENTS else self.token_scale
 
     @property
     def ids(self) -> range:
@@ -139,6 +145,12 @@ class Options:
 
     def parameters(self, traces: Sequence[Session], model: str) -> dict[str, Any]:
         """What a resumed run must have in common with the run that it goes on with. Plain JSON values."""
+        scales = {
+            "gaps": self.gaps,
+            "api_time_scale": self.api_time_scale,
+            "token_scale": self.token_scale,
+            "time_scale": self.time_scale,
+        }
         return {
             "urls": [without_passwords(url) for url in self.urls],
             "model": model,
@@ -148,16 +160,13 @@ class Options:
             "sessions": self.sessions,
             "warmup_s": self.warmup_s,
             "measure_s": self.measure_s,
-            "gaps": self.gaps,
-            "api_time_scale": self.api_time_scale,
-            "token_scale": self.token_scale,
-            "time_scale": self.time_scale,
+            **({"turns": self.turns} if self.workload == AGENTS else scales),
             "seed": self.seed,
             "chat": self.chat,
             "token_ids": self.token_ids,
             "stall_timeout_s": self.stall_s,
             "max_failed_percent": self.max_failed,
-        } | ({"turns": self.turns} if self.workload == AGENTS else {})
+        }
 
 
 def digest(traces: Sequence[Session]) -> str:

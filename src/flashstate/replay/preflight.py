@@ -65,13 +65,16 @@ async def find_model(url: str, wanted: str | None, way_out: str = "choose one wi
     raise TargetError(f"{url}: does not serve {wanted!r}; it serves {names}")
 
 
-def check_length(url: str, model: Model, most_tokens: int, token_scale: float) -> None:
-    """Raises TargetError if the server would refuse the longest request."""
+def check_length(url: str, model: Model, most_tokens: int, scale: float | None) -> None:
+    """Raises TargetError if the server would refuse the longest request. `scale`: None where no scale shortens it."""
     if model.most_tokens is not None and most_tokens > model.most_tokens:
-        enough = math.ceil(token_scale * most_tokens / model.most_tokens * 1.02 * 10) / 10
+        way_out = "give fewer --turns"
+        if scale is not None:
+            enough = math.ceil(scale * most_tokens / model.most_tokens * 1.02 * 10) / 10
+            way_out = f"--token-scale {enough:g} makes them fit"
         raise TargetError(
             f"{url}: takes {model.most_tokens:,} tokens at most, the longest request has {most_tokens:,}: "
-            f"--token-scale {enough:g} makes them fit"
+            f"{way_out}"
         )
 
 

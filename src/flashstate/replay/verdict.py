@@ -15,14 +15,12 @@ def reasons(totals: Totals, parameters: Mapping[str, Any]) -> list[str]:
     """One line each; none if the run is valid."""
     found = []
     asked_s, most = parameters["measure_s"], float(parameters["max_failed_percent"])
-    if not totals.over and (asked_s is None or totals.measured_s < asked_s * _SLACK):
-        what = (
-            "not all the work was done"
-            if asked_s is None
-            else f"{totals.measured_s:.1f} of {asked_s:g} s were measured"
-        )
-        stopped = totals.parts[-1].stopped if totals.parts else None
-        found.append(f"{what}: {stopped}" if stopped else what)
+    stopped = totals.parts[-1].stopped if totals.parts else None
+    why = stopped or ("the work was over" if totals.over else None)
+    if asked_s is None and not totals.over:
+        found.append("not all the work was done" + (f": {why}" if why else ""))
+    elif asked_s is not None and totals.measured_s < asked_s * _SLACK:
+        found.append(f"{totals.measured_s:.1f} of {asked_s:g} s were measured" + (f": {why}" if why else ""))
     if not totals.answered:
         found.append("no request was answered in the measured time")
     if totals.measured and 100 * totals.failed / totals.measured > most:
