@@ -9,7 +9,7 @@ TEST_ARGS ?=
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test oracle lint format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
@@ -25,6 +25,10 @@ demo: $(STAMP) ## stock vLLM against flashstate, side by side (DEMO_ARGS="--quic
 
 test: $(STAMP) ## all tests but the slow ones, on real engines (TEST_ARGS="-m 'not engine and not slow'": without)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
+
+oracle: $(STAMP) ## the core's policies against libCacheSim (GPL: it goes into build/, and is no dependency)
+	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/oracle libcachesim==0.3.5
+	@PYTHONPATH=build/oracle $(BIN)/python -m pytest tests/core/test_gds_reference.py
 
 lint: $(STAMP) ## ruff, mypy --strict, import directions
 	@$(BIN)/ruff check .
