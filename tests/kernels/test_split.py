@@ -11,7 +11,7 @@ from flashstate.kernels.split import export_by_split
 
 HEADS, KEY_HEADS, DIM = 4, 2, 64
 SLOT, EXPORT_SLOT, SLOTS = 1, 2, 4
-Run = Callable[[int, int, int], torch.Tensor]
+Run = Callable[..., torch.Tensor]
 
 
 def make_gdn(tokens: int, pool: torch.Tensor) -> Run:
@@ -23,9 +23,10 @@ def make_gdn(tokens: int, pool: torch.Tensor) -> Run:
     g = -torch.rand(1, tokens, HEADS, generator=draw)
     beta = torch.rand(1, tokens, HEADS, generator=draw).bfloat16()
 
-    def run(start: int, end: int, slot: int) -> torch.Tensor:
+    def run(start: int, end: int, slot: int, bounds: tuple[int, int] | None = None) -> torch.Tensor:
         part = [x[:, start:end].contiguous() for x in (q, k, v, g, beta)]
-        cu_seqlens, slots = torch.tensor([0, end - start], dtype=torch.int32), torch.tensor([slot]).int()
+        cu_seqlens = torch.tensor(bounds or (0, end - start), dtype=torch.int32)
+        slots = torch.tensor([slot], dtype=torch.int32)
         op = torch.ops._C.chunk_gated_delta_rule_cpu
         return op(*part, pool, True, cu_seqlens, False, True, slots)[0][0]
 
@@ -81,6 +82,22 @@ def test_output_final_state_and_export_are_exact(
         assert torch.equal(pool[SLOT], final)
         assert torch.equal(pool[EXPORT_SLOT], state if offset else start[EXPORT_SLOT])
         assert torch.equal(pool[[0, 3]], start[[0, 3]])
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 128), (64, 200), (64, 101), (128, 200)])
+def test_bounds_within_a_batch_give_its_outputs_in_place(start: int, end: int) -> None:
+    """What vLLM's kernel is asked for where one piece is most of a batch: no view is cut, no output is moved."""
+    pool, tokens = make_pool(), 200
+    run, before = make_gdn(tokens, pool), pool.clone()
+    alone = run(start, end, SLOT)
+    state = pool[SLOT].clone()
+    pool.copy_(before)
+
+    outputs = run(0, tokens, SLOT, (start, end))
+
+    assert torch.equal(outputs[start:end], alone)
+    assert torch.equal(pool[SLOT], state)
+    assert torch.equal(pool[[0, 2, 3]], before[[0, 2, 3]])
 
 
 @pytest.mark.parametrize(

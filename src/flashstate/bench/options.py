@@ -89,8 +89,10 @@ class Options:
         return None if self.replay.measure_s is None else self.replay.warmup_s + self.replay.measure_s
 
     def most_tokens(self, traces: tuple[Session, ...]) -> int:
-        """Prompt and output of the longest request of any run."""
-        runs = (self.of_run("", load, number) for load in self.loads for number in range(self.repeat))
+        """Prompt and output of the longest request of any run. Endless work draws on the same in all of them."""
+        runs = [self.of_run("", load, number) for load in self.loads for number in range(self.repeat)]
+        if self.seconds is not None:
+            del runs[1:]
         return max(run.make_workload(traces).most_tokens for run in runs)
 
     def check_length(self, most_tokens: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from flashstate.bench.error import BenchError
 from flashstate.core.cost import PrefillCostModel
 from flashstate.files import write_text
-from flashstate.replay.run_log import read_events
+from flashstate.replay.run_log import measured_records
 
 _SAFE: Final = "-_."
 
@@ -84,9 +84,9 @@ class Result:
 def prefill_share(records: Path, cost: PrefillCostModel, seconds: float) -> float:
     """Share of the measured seconds that computing the measured prompts takes, by a cost measured elsewhere."""
     total = sum(
-        cost.seconds(min(event["cached_tokens"], event["prompt_tokens"]), event["prompt_tokens"])
-        for event in read_events(records)
-        if event["event"] == "request" and event["measured"] and event["error"] is None
+        cost.seconds(min(record.cached_tokens, record.prompt_tokens), record.prompt_tokens)
+        for record in measured_records(records)
+        if record.error is None
     )
     return total / seconds if seconds else 0.0
 

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from vllm.forward_context import get_forward_context, is_forward_context_available
@@ -34,12 +34,38 @@ class ExportError(RuntimeError):
     """States that the scheduler counts on were not written. Nothing computed after this may be served."""
 
 
+class Row(NamedTuple):
+    """One sequence of a varlen batch and what to export from it."""
+
+    begin: int
+    """Its first token in the batch."""
+    end: int
+    slot: int
+    """Its live block."""
+    has_state: bool
+    offset: int = 0
+    """Tokens after which to export; 0: nothing."""
+    destination: int = 0
+
+
+class _Read(NamedTuple):
+    """What a layer has said of the step's sequences."""
+
+    slots: torch.Tensor
+    """Kept, so that no others come to lie at this address within the step."""
+    says_state: bool
+    """Whether the rows' `has_state` was said."""
+    rows: list[Row] | None
+
+
 class OrderedExports(Mapping[int, tuple[int, int]]):
     """What a step exports. Remembers which live blocks an exporter has looked up: the others' states no one writes."""
 
     def __init__(self, exports: Exports) -> None:
         self._exports = exports
         self._found: set[int] = set()
+        self._read: dict[tuple[int, int], _Read] = {}
+        """By the slots' address and number."""
 
     def __getitem__(self, block: int) -> tuple[int, int]:
         export = self._exports[block]
@@ -61,57 +87,63 @@ class OrderedExports(Mapping[int, tuple[int, int]]):
                 "kernels; serve it with --in-chunk-export off"
             )
 
+    def rows(
+        self, starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None = None
+    ) -> list[Row] | None:
+        """The batch's sequences if any of them exports, else None; read once a step for the same slots.
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One sequence of a varlen batch and what to export from it."""
+        starts: [N + 1] first tokens. slots: [N] live blocks. has_state: [N] bool; None: as said before in this step, or
+        else all.
+        """
+        if not self._exports:
+            return None
+        key = slots.data_ptr(), slots.numel()
+        known = self._read.get(key)
+        if known is None or (has_state is not None and not known.says_state):
+            known = self._read[key] = _Read(
+                slots, has_state is not None, self._rows(starts, slots, has_state)
+            )
+        return known.rows
 
-    begin: int
-    """Its first token in the batch."""
-    end: int
-    slot: int
-    """Its live block."""
-    has_state: bool
-    offset: int = 0
-    """Tokens after which to export; 0: nothing."""
-    destination: int = 0
+    def _rows(
+        self, starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None
+    ) -> list[Row] | None:
+        exports, blocks = self._exports, slots.tolist()
+        found = [block for block in blocks if block in exports]
+        if not found:
+            return None
+        self._found.update(found)
+        bounds = starts.tolist()
+        warm = [True] * len(blocks) if has_state is None else has_state.tolist()
+        return [
+            Row(bounds[i], bounds[i + 1], block, warm[i], *exports.get(block, (0, 0)))
+            for i, block in enumerate(blocks[: len(bounds) - 1])
+        ]
 
 
 @dataclass(slots=True)
 class _Step:
     """What the step that runs exports. `scan`: rows of the Mamba-2 layer that runs, and the states it has given."""
 
-    exports: Exports = field(default_factory=dict)
+    exports: OrderedExports = field(default_factory=lambda: OrderedExports({}))
     scan: list[Row] = field(default_factory=list)
     scanned: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
 
-def step_exports() -> Exports:
-    """What the running forward pass exports; empty outside one."""
+def step_exports() -> OrderedExports | None:
+    """What the running forward pass exports; None outside one."""
     if not is_forward_context_available():
-        return {}
-    exports: Exports = get_forward_context().additional_kwargs.get(ATTRIBUTE, {})
+        return None
+    exports: OrderedExports | None = get_forward_context().additional_kwargs.get(ATTRIBUTE)
     return exports
 
 
 def rows_of(
-    exports: Exports, starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None
+    starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None = None
 ) -> list[Row] | None:
-    """The batch's sequences if any of them exports, else None.
-
-    starts: [N + 1] first tokens. slots: [N] live blocks. has_state: [N] bool, None for all.
-    """
-    if not exports:
-        return None
-    blocks = slots.flatten().tolist()
-    if not any(block in exports for block in blocks):
-        return None
-    bounds = starts.tolist()
-    warm = [True] * len(blocks) if has_state is None else has_state.tolist()
-    return [
-        Row(bounds[i], bounds[i + 1], block, warm[i], *exports.get(block, (0, 0)))
-        for i, block in enumerate(blocks[: len(bounds) - 1])
-    ]
+    """`OrderedExports.rows` of the running forward pass; None outside one."""
+    exports = step_exports()
+    return None if exports is None else exports.rows(starts, slots, has_state)
 
 
 def export_convolution(rows: list[Row], x: torch.Tensor, pool: torch.Tensor) -> None:
@@ -123,7 +155,7 @@ def export_convolution(rows: list[Row], x: torch.Tensor, pool: torch.Tensor) -> 
     for row in rows:
         if row.offset >= kept:
             at = row.begin + row.offset
-            pool[row.destination] = x[:, at - kept : at]
+            pool[row.destination].copy_(x.narrow(1, at - kept, kept))
         elif row.offset:
             live = pool[row.slot].transpose(0, 1)
             initial = live if row.has_state else torch.zeros_like(live)
@@ -148,7 +180,7 @@ def install() -> None:
             yield
             ordered.check()
         finally:
-            step.exports = {}
+            step.exports = OrderedExports({})
 
     wrap_worker(WorkerWrapperBase, exporting)
     _wrap_forward_context(Platform, step)
@@ -206,7 +238,7 @@ def _wrap_convolutions() -> None:
             **kwargs: Any,
         ) -> Any:
             if cache_indices is not None:
-                rows = rows_of(step_exports(), query_start_loc, cache_indices, has_initial_state)
+                rows = rows_of(query_start_loc, cache_indices, has_initial_state)
                 if rows is not None:
                     export_convolution(rows, x, conv_states)
             return stock(
@@ -249,9 +281,9 @@ def _wrap_gated_delta_rule() -> None:
             initial_state_indices: torch.Tensor,
             **kwargs: Any,
         ) -> Any:
-            tokens = (query, key, value, g, beta)
+            tokens = [query, key, value, g, beta]
             rest = (head_first, use_qk_l2norm_in_kernel)
-            rows = rows_of(step_exports(), cu_seqlens, initial_state_indices, None)
+            rows = rows_of(cu_seqlens, initial_state_indices)
             if rows is None:
                 return stock(
                     *tokens,
@@ -264,16 +296,22 @@ def _wrap_gated_delta_rule() -> None:
                 )
             assert not head_first, "vLLM's CPU layer hands tokens before heads"
 
-            def run(start: int, end: int, slot: int) -> torch.Tensor:
-                piece = (part.narrow(1, start, end - start) for part in tokens)
-                bounds, index = _indices(0, end - start), _indices(slot)
-                output: torch.Tensor
-                output, _ = stock(*piece, initial_state, output_final_state, bounds, *rest, index, **kwargs)
-                return output
+            total, numbers = query.shape[1], _numbers(initial_state.shape[0])
 
-            # Put together once, not by sequence first: it is a copy of all outputs.
+            def run(start: int, end: int, slot: int) -> Piece:
+                if 4 * (end - start) > 3 * total:
+                    # The kernel computes what its bounds name, and leaves outputs in their places: no views, and less
+                    # to copy. But it normalises the keys and queries of all, so only where these are most.
+                    part, bounds = tokens, _bounds(start, end)
+                else:
+                    part = [tensor.narrow(1, start, end - start) for tensor in tokens]
+                    bounds = _bounds(0, end - start)
+                index = numbers.narrow(0, slot, 1)
+                output, _ = stock(*part, initial_state, output_final_state, bounds, *rest, index, **kwargs)
+                return start, end, output
+
             pieces = [piece for row in rows for piece in _in_place(run, row, initial_state, GDN_GRID)]
-            return torch.cat(pieces, dim=1), None
+            return joined(pieces, total), None
 
         return chunk_gated_delta_rule_cpu
 
@@ -281,22 +319,42 @@ def _wrap_gated_delta_rule() -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _indices(*values: int) -> torch.Tensor:
-    """[len(values)] int32, never to be written to: a step's layers ask for the same few."""
-    return torch.tensor(values, dtype=torch.int32)
+def _bounds(start: int, end: int) -> torch.Tensor:
+    """[2] int32, never to be written to: a step's layers ask for the same few."""
+    return torch.tensor((start, end), dtype=torch.int32)
 
 
-def _in_place(
-    run: Callable[[int, int, int], torch.Tensor], row: Row, pool: torch.Tensor, grid: int
-) -> list[torch.Tensor]:
+@functools.lru_cache(maxsize=8)
+def _numbers(count: int) -> torch.Tensor:
+    """[count] int32, 0 and up, never to be written to: an index is a view of it."""
+    return torch.arange(count, dtype=torch.int32)
+
+
+Piece = tuple[int, int, torch.Tensor]
+"""First token, the one after the last, and outputs: of those alone, or room for all with only those computed."""
+
+
+def joined(pieces: list[Piece], total: int) -> torch.Tensor:
+    """[1, total, ...]: the pieces' outputs, each in its place. Mutates the piece that has room for all, if one has."""
+    outputs = [output for _, _, output in pieces]
+    whole = next((output for output in outputs if output.shape[1] == total), None)
+    if whole is None:
+        whole = outputs[0].new_empty((1, total, *outputs[0].shape[2:]))
+    for start, end, output in pieces:
+        if output is not whole:
+            whole.narrow(1, start, end - start).copy_(output)
+    return whole
+
+
+def _in_place(run: Callable[[int, int, int], Piece], row: Row, pool: torch.Tensor, grid: int) -> list[Piece]:
     """One sequence through a kernel that updates states in their pool; its outputs in order."""
     if not row.offset:
         return [run(row.begin, row.end, row.slot)]
 
     def copy(source: int, destination: int) -> None:
-        pool[destination] = pool[source]
+        pool[destination].copy_(pool[source])
 
-    def shifted(start: int, end: int, slot: int) -> torch.Tensor:
+    def shifted(start: int, end: int, slot: int) -> Piece:
         return run(row.begin + start, row.begin + end, slot)
 
     return export_by_split(shifted, row.offset, row.end - row.begin, grid, row.slot, row.destination, copy)
@@ -314,7 +372,7 @@ def _wrap_mamba2(step: _Step) -> None:
                 metadata = get_forward_context().attn_metadata[self.prefix]
                 if metadata.num_prefills:
                     starts, slots = metadata.query_start_loc_p, metadata.state_indices_tensor_p
-                    step.scan = rows_of(exports, starts, slots, None) or []
+                    step.scan = exports.rows(starts, slots) or []
             try:
                 result = stock(self, *args, **kwargs)
                 for destination, state in step.scanned:

@@ -142,18 +142,15 @@ class _Part:
 
         An error in a session is a bug, and raised.
         """
-        until_s = None if seconds is None else self._now_s + seconds
-        working: set[asyncio.Future[Any]] = {*sessions}
-        while working and not self._stopped.done():
-            left_s = None if until_s is None else until_s - self._now_s
-            if left_s is not None and left_s <= 0:
-                return
-            over, _ = await asyncio.wait(
-                {*working, self._stopped}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            for future in over:
-                future.result()
-            working -= over
+        work = asyncio.create_task(asyncio.wait(sessions, return_when=asyncio.FIRST_EXCEPTION))
+        ends: set[asyncio.Future[Any]] = {work, self._stopped}
+        try:
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            work.cancel()
+        for session in sessions:
+            if session.done():
+                session.result()
 
     async def _close(self, closed_s: float, before: Sequence[str | None], *, over: bool) -> None:
         after = await self._pages() if before else []

@@ -72,12 +72,9 @@ class Totals:
             self.done.add(int(event["play"]))
         elif kind == "closed":
             part = self.parts[-1]
-            part.closed_s, part.stopped, part.over = (
-                float(event["s"]),
-                event["stopped"],
-                bool(event.get("over")),
-            )
-            part.restarts, part.client_late_s = int(event["restarts"]), event["client_late_s"]
+            part.closed_s, part.over = float(event["s"]), bool(event.get("over"))
+            part.stopped, part.restarts = event["stopped"], int(event["restarts"])
+            part.client_late_s = event["client_late_s"]
             self.missed_tokens.update(event["missed_tokens"] or {})
 
     @property

@@ -17,10 +17,13 @@ def reasons(totals: Totals, parameters: Mapping[str, Any]) -> list[str]:
     asked_s, most = parameters["measure_s"], float(parameters["max_failed_percent"])
     stopped = totals.parts[-1].stopped if totals.parts else None
     why = stopped or ("the work was over" if totals.over else None)
+    short = None
     if asked_s is None and not totals.over:
-        found.append("not all the work was done" + (f": {why}" if why else ""))
+        short = "not all the work was done"
     elif asked_s is not None and totals.measured_s < asked_s * _SLACK:
-        found.append(f"{totals.measured_s:.1f} of {asked_s:g} s were measured" + (f": {why}" if why else ""))
+        short = f"{totals.measured_s:.1f} of {asked_s:g} s were measured"
+    if short is not None:
+        found.append(short + (f": {why}" if why else ""))
     if not totals.answered:
         found.append("no request was answered in the measured time")
     if totals.measured and 100 * totals.failed / totals.measured > most:
