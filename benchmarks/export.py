@@ -1,11 +1,12 @@
 """What exporting a state from inside a prefill chunk costs: `python -m benchmarks.export`.
 
 One engine a model computes new prompts of 2,048 tokens in one chunk each, with an export at a random position of it
-and without, in turns (off, on, on, off); and beside them as stock vLLM would: with a stop at the last block boundary,
-for a state of its own. CPU seconds of the one thread that schedules and computes, from arrival to the first token. The
-models are the tiny ones of GDN, Mamba-2 and KDA, and a wider one of GDN: what an export costs beside its tile (more
-calls, their Python) is the same in a layer of any width. Before, prompts of every length up to a tile are computed:
-oneDNN makes the code for a tile of each size when it first meets one. Exits 1 if a median export costs 3% or more.
+and without, in turns (off, on, on, off); then without and as stock vLLM would, with a stop at the last block boundary
+for a state of its own, in turns again. CPU seconds of the one thread that schedules and computes, from arrival to the
+first token. The models are the tiny ones of GDN, Mamba-2 and KDA, and a wider one of GDN: what an export costs beside
+its tile (more calls, their Python) is the same in a layer of any width. Before, prompts of every length up to a tile
+are computed: oneDNN makes the code for a tile of each size when it first meets one. Exits 1 if a median export costs 3%
+or more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from flashstate.plugin.worker_export import GDN_GRID
 LIMIT = 0.03
 PROMPT_TOKENS = 2048
 OFF, ON, STOP = "off", "export", "stop"
-TURNS = (OFF, ON, STOP, STOP, ON, OFF)
+TURNS = {mode: (OFF, mode, mode, OFF) for mode in (ON, STOP)}
+"""Each with its own: what a prompt takes depends on the one before it."""
 WIDE = replace(
     FAMILIES["gdn"],
     name="gdn-1024",
@@ -159,36 +161,39 @@ class PrefillEngine:
         return int(self._scheduler.keeper.cache.counters.captures["named"])
 
 
-def measure(name: str) -> dict[str, list[float]]:
-    """Median seconds of every round by mode, for one family, in this process."""
-    rounds: dict[str, list[float]] = {OFF: [], ON: [], STOP: []}
+Rounds = dict[str, list[tuple[float, float]]]
+"""By mode: seconds of two prompts without it and of two with it, a round each."""
+
+
+def measure(name: str) -> Rounds:
+    """One model, in this process."""
+    rounds: Rounds = {mode: [] for mode in TURNS}
     with tempfile.TemporaryDirectory() as folder:
         measured = MEASURED[name]
         engine = PrefillEngine(measured.family, measured.cache_blocks, measured.write(Path(folder)))
         engine.warm_up()
         for round_ in range(measured.rounds + 2):
-            times: dict[str, list[float]] = {OFF: [], ON: [], STOP: []}
-            for mode in TURNS:
-                times[mode].append(engine.prefill(mode))
-            if round_ > 1:  # the first two warm up
-                for mode, seconds in times.items():
-                    rounds[mode].append(sum(seconds))
+            for mode, turns in TURNS.items():
+                times = {OFF: 0.0, mode: 0.0}
+                for turn in turns:
+                    times[turn] += engine.prefill(turn)
+                if round_ > 1:  # the first two warm up
+                    rounds[mode].append((times[OFF], times[mode]))
         assert engine.exported == 2 * (measured.rounds + 2), engine.exported
     return rounds
 
 
-def row(name: str, rounds: dict[str, list[float]]) -> tuple[list[str], float]:
+def row(name: str, rounds: Rounds) -> tuple[list[str], float]:
     """A line of the table, and what an export costs."""
-    ratios = [on / off for on, off in zip(rounds[ON], rounds[OFF], strict=True)]
-    stops = [stop / off for stop, off in zip(rounds[STOP], rounds[OFF], strict=True)]
-    low, _, high = quantiles(ratios, n=4)
-    cost = median(ratios) - 1
+    ratios = {mode: [timed / off for off, timed in pairs] for mode, pairs in rounds.items()}
+    low, _, high = quantiles(ratios[ON], n=4)
+    cost = median(ratios[ON]) - 1
     cells = [
         name,
-        f"{median(rounds[OFF]) / 2 * 1e3:.1f}",
+        f"{median(off for off, _ in rounds[ON]) / 2 * 1e3:.1f}",
         f"{cost:+.2%}",
         f"{low - 1:+.2%} to {high - 1:+.2%}",
-        f"{median(stops) - 1:+.2%}",
+        f"{median(ratios[STOP]) - 1:+.2%}",
     ]
     return cells, cost
 
@@ -197,7 +202,7 @@ def main() -> int:
     """Measure each family in a process of its own, print, judge."""
     if len(sys.argv) > 1:
         rounds = measure(sys.argv[1])
-        print("rounds", *(f"{mode}:{','.join(map(str, rounds[mode]))}" for mode in rounds))
+        print("rounds", json.dumps(rounds))
         return 0
     out = Table(title=f"a prompt of {PROMPT_TOKENS:,} tokens in one chunk, CPU time\n{machine()}")
     for column in ("model", "no export, ms", "one export", "quartiles", "a stop at a block instead"):
@@ -207,8 +212,7 @@ def main() -> int:
         command = [sys.executable, "-m", "benchmarks.export", name]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         said = next(line for line in lines if line.startswith("rounds "))
-        pairs = (part.split(":") for part in said.split()[1:])
-        cells, cost = row(name, {mode: [float(v) for v in values.split(",")] for mode, values in pairs})
+        cells, cost = row(name, json.loads(said.removeprefix("rounds ")))
         out.add_row(*cells)
         if cost >= LIMIT:
             late.append(f"{name}: {cost:+.2%}: limit {LIMIT:.0%}")
