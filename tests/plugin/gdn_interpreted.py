@@ -17,7 +17,7 @@ import torch
 from tests.plugin.gdn_layer import Row, Worker, make_layer, make_tokens, wrapper_of  # isort: skip
 from flashstate.kernels.split_batch import BatchSplit, split_batch
 from flashstate.plugin import worker_export_cuda
-from flashstate.plugin.worker_export import ATTRIBUTE, ExportError
+from flashstate.plugin.step_exports import ATTRIBUTE, ExportError
 
 BLOCKS = 16
 FIRST = [

@@ -7,7 +7,8 @@ import torch
 
 pytest.importorskip("vllm")
 
-from flashstate.plugin.worker_export import ExportError, OrderedExports, Row, joined
+from flashstate.plugin.step_exports import ExportError, OrderedExports, Row
+from flashstate.plugin.worker_export import joined
 
 
 def test_a_state_that_no_layer_exports_is_noticed() -> None:
@@ -20,6 +21,13 @@ def test_a_state_that_no_layer_exports_is_noticed() -> None:
         ordered.check()
     ordered.rows(starts, torch.tensor([5, 2]), None)
     ordered.check()
+
+
+def test_a_slot_beyond_the_sequences_exports_nothing() -> None:
+    ordered = OrderedExports({4: (7, 8)})
+    assert ordered.rows(torch.tensor([0, 9]), torch.tensor([3, 4])) == [Row(0, 9, 3, True)]
+    with pytest.raises(ExportError, match="no layer exported 1 of the 1 states"):
+        ordered.check()
 
 
 def test_no_orders_need_no_exporter() -> None:

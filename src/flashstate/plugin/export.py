@@ -15,7 +15,7 @@ from flashstate.core.placement.exact import LEAST_TOKENS
 from flashstate.plugin.client import ends_session
 from flashstate.plugin.filing import Filing
 from flashstate.plugin.keeper import looks_up
-from flashstate.plugin.worker_export import ATTRIBUTE
+from flashstate.plugin.step_exports import ATTRIBUTE
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_utils import KVCacheBlock

@@ -1,124 +1,28 @@
 """The worker's side of in-chunk export on CPU: vLLM's own kernels, called in pieces so that a state comes out between.
 
-The scheduler names what to export by physical blocks, which no two requests share: `{live block: (offset, block)}`.
-The live block is the one a layer reads its state from and writes it to in this step; the offset counts tokens of the
-request's chunk; the other block is where the state at that offset goes, in every layer of the group. Mutates only
-those blocks: outputs and final states keep their bits (see `kernels.split`).
+What to export the scheduler has ordered (`step_exports`). Mutates only the blocks that it names: outputs and final
+states keep their bits (see `kernels.split`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
-from vllm.forward_context import get_forward_context, is_forward_context_available
+from vllm.forward_context import get_forward_context
 
 from flashstate.kernels.convolution import convolution_state_at
 from flashstate.kernels.split import export_by_split
+from flashstate.plugin.step_exports import ATTRIBUTE, Exports, OrderedExports, Row, rows_of, step_exports
 
-ATTRIBUTE: Final = "flashstate_exports"
-"""Of vLLM's SchedulerOutput, on its way to the workers, and key into a forward context's `additional_kwargs`."""
 GDN_GRID: Final = 64
 """Tokens: the tile of vLLM's CPU kernel for the gated delta rule."""
 MARK: Final = "_flashstate"
 """Attribute of a replaced function of vLLM's: the stock one."""
-
-Exports = Mapping[int, tuple[int, int]]
-
-
-class ExportError(RuntimeError):
-    """States that the scheduler counts on were not written. Nothing computed after this may be served."""
-
-
-class Row(NamedTuple):
-    """One sequence of a varlen batch and what to export from it."""
-
-    begin: int
-    """Its first token in the batch."""
-    end: int
-    slot: int
-    """Its live block."""
-    has_state: bool
-    offset: int = 0
-    """Tokens after which to export; 0: nothing."""
-    destination: int = 0
-
-
-class _Read(NamedTuple):
-    """What a layer has said of the step's sequences."""
-
-    slots: torch.Tensor
-    """Kept, so that no others come to lie at this address within the step."""
-    says_state: bool
-    """Whether the rows' `has_state` was said."""
-    rows: list[Row] | None
-
-
-class OrderedExports(Mapping[int, tuple[int, int]]):
-    """What a step exports. Remembers which live blocks an exporter has looked up: the others' states no one writes."""
-
-    def __init__(self, exports: Exports) -> None:
-        self._exports = exports
-        self._found: set[int] = set()
-        self._read: dict[tuple[int, int], _Read] = {}
-        """By the slots' address and number."""
-
-    def __getitem__(self, block: int) -> tuple[int, int]:
-        export = self._exports[block]
-        self._found.add(block)
-        return export
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._exports)
-
-    def __len__(self) -> int:
-        return len(self._exports)
-
-    def check(self) -> None:
-        """Raise ExportError unless an exporter has found each block."""
-        left = len(self._exports) - len(self._found)
-        if left:
-            raise ExportError(
-                f"no layer exported {left} of the {len(self)} states ordered: flashstate does not know this model's "
-                "kernels; serve it with --in-chunk-export off"
-            )
-
-    def rows(
-        self, starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None = None
-    ) -> list[Row] | None:
-        """The batch's sequences if any of them exports, else None; read once a step for the same slots.
-
-        starts: [N + 1] first tokens. slots: [N] live blocks. has_state: [N] bool; None: as said before in this step, or
-        else all.
-        """
-        if not self._exports:
-            return None
-        key = slots.data_ptr(), slots.numel()
-        known = self._read.get(key)
-        if known is None or (has_state is not None and not known.says_state):
-            known = self._read[key] = _Read(
-                slots, has_state is not None, self._rows(starts, slots, has_state)
-            )
-        return known.rows
-
-    def _rows(
-        self, starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None
-    ) -> list[Row] | None:
-        exports, blocks = self._exports, slots.tolist()
-        found = [block for block in blocks if block in exports]
-        if not found:
-            return None
-        self._found.update(found)
-        bounds = starts.tolist()
-        warm = [True] * len(blocks) if has_state is None else has_state.tolist()
-        return [
-            Row(bounds[i], bounds[i + 1], block, warm[i], *exports.get(block, (0, 0)))
-            for i, block in enumerate(blocks[: len(bounds) - 1])
-        ]
 
 
 @dataclass(slots=True)
@@ -128,22 +32,6 @@ class _Step:
     exports: OrderedExports = field(default_factory=lambda: OrderedExports({}))
     scan: list[Row] = field(default_factory=list)
     scanned: list[tuple[int, torch.Tensor]] = field(default_factory=list)
-
-
-def step_exports() -> OrderedExports | None:
-    """What the running forward pass exports; None outside one."""
-    if not is_forward_context_available():
-        return None
-    exports: OrderedExports | None = get_forward_context().additional_kwargs.get(ATTRIBUTE)
-    return exports
-
-
-def rows_of(
-    starts: torch.Tensor, slots: torch.Tensor, has_state: torch.Tensor | None = None
-) -> list[Row] | None:
-    """`OrderedExports.rows` of the running forward pass; None outside one."""
-    exports = step_exports()
-    return None if exports is None else exports.rows(starts, slots, has_state)
 
 
 def export_convolution(rows: list[Row], x: torch.Tensor, pool: torch.Tensor) -> None:
@@ -298,7 +186,7 @@ def _wrap_gated_delta_rule() -> None:
 
             total, numbers = query.shape[1], _numbers(initial_state.shape[0])
 
-            def run(start: int, end: int, slot: int) -> Piece:
+            def run(start: int, end: int, slot: int) -> Outputs:
                 if 4 * (end - start) > 3 * total:
                     # The kernel computes what its bounds name, and leaves outputs in their places: no views, and less
                     # to copy. But it normalises the keys and queries of all, so only where these are most.
@@ -330,11 +218,11 @@ def _numbers(count: int) -> torch.Tensor:
     return torch.arange(count, dtype=torch.int32)
 
 
-Piece = tuple[int, int, torch.Tensor]
+Outputs = tuple[int, int, torch.Tensor]
 """First token, the one after the last, and outputs: of those alone, or room for all with only those computed."""
 
 
-def joined(pieces: list[Piece], total: int) -> torch.Tensor:
+def joined(pieces: list[Outputs], total: int) -> torch.Tensor:
     """[1, total, ...]: the pieces' outputs, each in its place. Mutates the piece that has room for all, if one has."""
     outputs = [output for _, _, output in pieces]
     whole = next((output for output in outputs if output.shape[1] == total), None)
@@ -346,7 +234,9 @@ def joined(pieces: list[Piece], total: int) -> torch.Tensor:
     return whole
 
 
-def _in_place(run: Callable[[int, int, int], Piece], row: Row, pool: torch.Tensor, grid: int) -> list[Piece]:
+def _in_place(
+    run: Callable[[int, int, int], Outputs], row: Row, pool: torch.Tensor, grid: int
+) -> list[Outputs]:
     """One sequence through a kernel that updates states in their pool; its outputs in order."""
     if not row.offset:
         return [run(row.begin, row.end, row.slot)]
@@ -354,7 +244,7 @@ def _in_place(run: Callable[[int, int, int], Piece], row: Row, pool: torch.Tenso
     def copy(source: int, destination: int) -> None:
         pool[destination].copy_(pool[source])
 
-    def shifted(start: int, end: int, slot: int) -> Piece:
+    def shifted(start: int, end: int, slot: int) -> Outputs:
         return run(row.begin + start, row.begin + end, slot)
 
     return export_by_split(shifted, row.offset, row.end - row.begin, grid, row.slot, row.destination, copy)

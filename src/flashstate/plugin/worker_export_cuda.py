@@ -25,15 +25,8 @@ from vllm.forward_context import get_forward_context
 
 from flashstate.kernels.split_batch import Call, Piece, export_from_batch, split_batch, token_bounds
 from flashstate.plugin.seams import SeamError
-from flashstate.plugin.worker_export import (
-    MARK,
-    ExportError,
-    Exports,
-    Row,
-    export_convolution,
-    replace,
-    wrap_worker,
-)
+from flashstate.plugin.step_exports import ExportError, Exports, Row
+from flashstate.plugin.worker_export import MARK, export_convolution, replace, wrap_worker
 
 GRID: Final = 64
 """Tokens: the tile of vLLM's Triton kernels, its FLA_CHUNK_SIZE."""
